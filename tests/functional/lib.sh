@@ -64,8 +64,8 @@ test_expect() {
 	(
 		exec >"$T/.trace" 2>&1
 		trap - EXIT TERM
-		set -eu -o pipefail -x
-		eval "$2"
+		set -eu -o pipefail
+		eval "set -x"$'\n'"$2"
 	)
 	r=$?
 	if [ $r = 0 ]; then
@@ -242,14 +242,14 @@ test_clean_up() {
 		(eval "$code") 2>&1 | comment
 	done
 
-	left=
-	if ! wait_for -t 5 test_none_left 2>/dev/null; then
+	wait_for -t 5 test_none_left 2>/dev/null
+	left=$(
 		for pid in $(test_processes); do
-			left="$left# process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"$'\n'
-		done
-	fi
-	left=$left$(test_mounts | sed 's/^/# mount /')
-	left=$left$(test_errors | comment)
+			echo "# process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+		done 2>/dev/null
+		test_mounts | sed 's/^/# mount /'
+		test_errors | comment
+	)
 
 	for pid in $(test_processes); do
 		kill -s KILL "$pid" 2>/dev/null
@@ -266,9 +266,9 @@ test_clean_up() {
 	fi
 	cd /
 	if [ $test_failed -gt 0 ]; then
-		find "$T" -xdev -maxdepth 2 -name '*.log' -type f -size +0 | while read -r code; do
-			echo "# --- last lines of $code"
-			tail -n 40 "$code" | comment
+		find "$T" -xdev -maxdepth 2 -name '*.log' -type f -size +0 | while read -r log; do
+			echo "# --- last lines of $log"
+			tail -n 40 "$log" | comment
 		done
 		echo "# kept: $T"
 	else
