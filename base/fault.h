@@ -1,0 +1,41 @@
+/*
+ * fault.h - named points at which a test makes a system call fail.
+ *
+ * Every write, fsync, rename, send and receive of ours goes through io.h and
+ * has a name there ("log.append", "pack.sync").  In builds configured with
+ * --enable-faults the environment variable
+ *
+ *	LIMB_FAULT=name:count:error|cut|kill[,name:count:...]
+ *
+ * makes the count'th visit of that point (from 1) fail with EIO, do half of
+ * its work and then fail, or do half of its work and kill the process.  The
+ * name "*" counts visits of all points together.  An error may name its errno:
+ * "error=ENOSPC".  LIMB_FAULT_TRACE=FILE appends a line "name" for each first
+ * visit of a point, so a harness can visit every one of them.  In other builds
+ * all of it is constant and costs nothing.
+ */
+#ifndef BASE_FAULT_H
+#define BASE_FAULT_H
+
+enum fault_kind {
+	FAULT_NONE = 0,
+	FAULT_ERROR, /* fail, having done nothing */
+	FAULT_CUT,   /* do about half, then fail */
+	FAULT_KILL,  /* do about half, then fault_die() */
+};
+
+#ifdef LIMB_FAULTS
+enum fault_kind fault_visit(const char *name, int *ret_errno);
+_Noreturn void fault_die(void); /* SIGKILL to ourselves */
+/* Sets the plan in place of LIMB_FAULT and restarts the counts; NULL ends it. */
+int fault_set(const char *plan);
+#else
+static inline enum fault_kind fault_visit(const char *name, int *ret_errno)
+{
+	(void)name;
+	(void)ret_errno;
+	return FAULT_NONE;
+}
+#endif
+
+#endif

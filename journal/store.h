@@ -1,0 +1,75 @@
+/*
+ * store.h - where content lies: packs of one owner and the table hash ->
+ * (pack, offset, length), in a directory STATE/store/OWNER.
+ *
+ *	store_open(dir_fd, STORE_WRITE, &st);		limbd
+ *	store_pack_create(st, env_id, &id, &fd);	a pack for a limb-ingest to fill
+ *	store_add(st, places, n);			one LMDB transaction, not synced
+ *	store_pack_done(st, id, length);		cut, sealed
+ *	store_fetch(st, hash, buf);			any thread; content_fetch_fn shape
+ *
+ * Readers (STORE_READ: limb-fs, limb-journal) share it with the writer. A
+ * copied state directory is opened STORE_COPY: read-only, no lock, and when
+ * its table is missing or does not fit, the packs are walked into a table in
+ * memory.  The table follows ARCHITECTURE's LMDB rules (NOTLS, a large fixed
+ * map, boot id and clean mark, rebuilt from frame headers when in doubt).
+ */
+#ifndef JOURNAL_STORE_H
+#define JOURNAL_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/sha256.h"
+
+struct store;
+
+enum store_mode { STORE_WRITE, STORE_READ, STORE_COPY };
+
+struct store_place {
+	uint8_t hash[SHA256_BYTES];
+	uint8_t pack_id[16];
+	uint64_t offset; /* of the frame */
+	uint32_t len;	 /* of the content */
+	uint8_t kind;	 /* enum frame_kind */
+};
+
+/* STORE_WRITE makes what is missing under dir_fd (packs/, index.N/) and, when
+ * the table is not trusted, rebuilds it from the packs. -EAGAIN: locked. */
+int store_open(int dir_fd, enum store_mode mode, struct store **ret);
+void store_close(struct store *st); /* STORE_WRITE: marks the table clean */
+DEFINE_CLEANUP(struct store, store_close);
+
+/* A new pack with its header written, and zeros ahead (fill_bytes). The descriptor is
+ * write-only, positioned nowhere: frames go by pwrite from PACK_HEADER_BYTES. */
+int store_pack_create(struct store *st, const uint8_t env_id[16], uint64_t fill_bytes,
+		      uint8_t ret_id[16], int *ret_fd);
+int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length_bytes);
+
+/* Adds places that are not there yet; the first place of a hash stays. */
+int store_add(struct store *st, const struct store_place *places, size_t n);
+int store_flush(struct store *st); /* syncs the table (marks a trusted point) */
+
+/* Frames in packs behind what the table knows (after a crash): walks the tails of
+ * packs that are not sealed and adds them. Called by store_open(STORE_WRITE). */
+
+int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct store_place *ret); /* -ENOENT */
+/* Appends the content; checks it; looks the place up again when a pack is gone. */
+int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *out);
+/* store_fetch as content_fetch_fn: userdata is the store. */
+int store_fetch_fn(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata);
+
+struct store_counts {
+	uint64_t packs, pack_bytes, contents, content_bytes;
+};
+int store_counts(struct store *st, struct store_counts *ret);
+
+/* Reads every frame and compares every content with its hash:
+ * bad(pack name, offset, hash or NULL, error). */
+typedef void (*store_bad_fn)(const char *pack, uint64_t offset, const uint8_t *hash, int error,
+			     void *userdata);
+int store_check(struct store *st, store_bad_fn bad, void *userdata);
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * frame.h - frames of the wire (PROTOCOL 2): a pure decoder and an encoder.
+ *
+ * The decoder is fed bytes as they come and says what it needs; it never
+ * allocates more than one frame's limits.  It knows nothing of protobuf: body
+ * and bulk are bytes.
+ *
+ *	frame_decoder_init(&d, true);			true: skip noise, find the start mark
+ *	frame_decoder_feed(&d, p, n);
+ *	while ((r = frame_decoder_next(&d, &f)) > 0)	f lent until the next feed or next
+ *		...
+ *	r < 0: -EBADMSG, -E2BIG, -EPROTO: close the stream
+ *
+ * The names clash with nothing: journal's frames live in packs (pack.h); these
+ * are wire frames, so the prefix is wframe_.
+ */
+#ifndef WIRE_FRAME_H
+#define WIRE_FRAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define WIRE_START "\0LIMB-WIRE-0001\n"
+#define WIRE_START_BYTES 16
+#define WIRE_NOISE_MAX (1u << 20)
+#define WIRE_HEADER_BYTES 16
+#define WIRE_BODY_MAX (1u << 20)
+#define WIRE_BULK_MAX ((1u << 20) + (64u << 10))
+#define WIRE_PROTOCOL_VERSION 1
+
+enum wire_type {
+	WIRE_HELLO = 1,
+	WIRE_WELCOME = 2,
+	WIRE_PING = 3,
+	WIRE_PONG = 4,
+	WIRE_ERROR = 5,
+	WIRE_BYE = 6,
+	WIRE_CHANGE = 10,
+	WIRE_DATA = 11,
+	WIRE_DURABLE = 12,
+	WIRE_BARRIER = 13,
+	WIRE_BARRIER_DONE = 14,
+	WIRE_STATUS = 15,
+	WIRE_TREE_GET = 16,
+	WIRE_TREE_PART = 17,
+	WIRE_ACCEPT = 18,
+	WIRE_ACCEPTED = 19,
+	WIRE_APPLY = 20,
+	WIRE_APPLIED = 21,
+	WIRE_PULL = 22,
+	WIRE_PULL_DATA = 23,
+	WIRE_RESTORE = 24,
+	WIRE_RESTORED = 25,
+	WIRE_JOB_START = 30,
+	WIRE_JOB_STARTED = 31,
+	WIRE_JOB_OUTPUT = 32,
+	WIRE_JOB_ACK = 33,
+	WIRE_JOB_INPUT = 34,
+	WIRE_JOB_SIGNAL = 35,
+	WIRE_JOB_EXIT = 36,
+	WIRE_JOB_FORGET = 37,
+	WIRE_JOB_LIST = 38,
+	WIRE_PS = 39,
+	WIRE_PS_DONE = 40,
+	WIRE_FREEZE = 41,
+	WIRE_FROZEN = 42,
+	WIRE_PUSH = 50,
+};
+
+enum { WIRE_FLAG_LZ4 = 1 };
+
+struct wframe {
+	uint8_t type;
+	const uint8_t *body;
+	uint32_t body_len;
+	const uint8_t *bulk; /* decompressed */
+	uint32_t bulk_len;
+};
+
+struct wframe_decoder {
+	struct buf in;
+	struct buf bulk; /* decompressed bulk */
+	size_t used;	 /* bytes of `in` that the frame handed out last takes */
+	size_t noise;
+	bool started;
+};
+
+void wframe_decoder_init(struct wframe_decoder *d);
+void wframe_decoder_done(struct wframe_decoder *d);
+/* Room to read into, and how much was read: avoids a copy. */
+int wframe_decoder_reserve(struct wframe_decoder *d, size_t n, uint8_t **ret);
+void wframe_decoder_commit(struct wframe_decoder *d, size_t n);
+/* 1: a frame; 0: more bytes needed; -EPROTO: no start mark within WIRE_NOISE_MAX;
+ * -E2BIG, -EBADMSG. Unknown types below 128 are -EPROTONOSUPPORT; above, skipped. */
+int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret);
+
+/* Appends one frame; compress: lz4 the bulk when that makes it smaller. */
+int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_len,
+		  const void *bulk, size_t bulk_len, bool compress);
+
+/* Name of a type for messages, "frame 99" for unknown (static or thread-local text). */
+const char *wframe_type_name(uint8_t type);
+
+#endif
