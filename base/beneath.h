@@ -9,7 +9,9 @@
  * LIMB_NO_OPENAT2=1 in the environment forces that walk, for tests.
  *
  * Paths are relative, of any length (walked in parts when longer than
- * PATH_MAX), bytes, never text.
+ * PATH_MAX), bytes, never text.  Any ".." in them is -EXDEV, also one that
+ * would stay beneath: what it means changes while others rename, so callers
+ * resolve it before.
  */
 #ifndef BASE_BENEATH_H
 #define BASE_BENEATH_H
@@ -22,8 +24,9 @@
  * -ELOOP for a link on the way, -EXDEV for a way out, -EINVAL for absolute. */
 int beneath_open(int root, const char *path, int flags, mode_t mode);
 
-/* Opens the parent directory of path and points *ret_name at its last
- * component (inside `path`). -EINVAL for "", ".", or a last component "..". */
+/* Opens the parent directory of path (O_PATH: good for *at() calls, not for
+ * fsync or reading it) and points *ret_name at its last component (inside
+ * `path`). -EINVAL for "", ".", a last component "..", and a '/' at the end. */
 int beneath_open_parent(int root, const char *path, int *ret_fd, const char **ret_name);
 
 /* True if `name` can be one directory entry: 1 to 255 bytes, no '/', no NUL,

@@ -29,13 +29,13 @@ struct buf {
 	size_t limit; /* bytes in use never exceed this; 0 = SIZE_MAX */
 };
 
-#define BUF_INIT(limit_bytes)            \
-	{                                \
-		.limit = (limit_bytes)   \
+#define BUF_INIT(limit_bytes)          \
+	{                              \
+		.limit = (limit_bytes) \
 	}
 
 void buf_init(struct buf *b, size_t limit_bytes);
-void buf_done(struct buf *b); /* NULL and zeroed are fine */
+void buf_done(struct buf *b);  /* NULL and zeroed are fine */
 void buf_clear(struct buf *b); /* keeps the memory */
 
 static inline const uint8_t *buf_data(const struct buf *b)
@@ -51,7 +51,7 @@ int buf_add(struct buf *b, const void *data, size_t n);
 int buf_add_u8(struct buf *b, uint8_t v);
 int buf_add_str(struct buf *b, const char *s); /* without its NUL */
 int buf_printf(struct buf *b, const char *fmt, ...) _printf_(2, 3);
-int buf_vprintf(struct buf *b, const char *fmt, va_list ap);
+int buf_vprintf(struct buf *b, const char *fmt, va_list ap) _printf_(2, 0);
 
 /* Room for n more bytes at *ret_p; buf_commit(n') makes n' <= n of them part
  * of the buffer. */

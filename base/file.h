@@ -15,7 +15,9 @@
 #include "base/buf.h"
 
 /* Replaces NAME by the given bytes, durably: after success the new content
- * survives loss of power, after failure the old content is there. */
+ * survives loss of power, after failure the old content is there (or the new
+ * one, not yet durable, if what failed is the sync of the directory). A crash
+ * may leave NAME.tmp, which the next call reuses. */
 int file_replace(int dir, const char *name, const void *data, size_t n);
 
 /* Appends the whole file to b; -E2BIG if it exceeds b's limit. */
@@ -23,7 +25,8 @@ int file_read(int dir, const char *name, struct buf *b);
 
 int file_sync_dir(int dir, const char *path); /* fsync of a directory */
 
-/* mkdir, and fsync of the parent; existing directory = 0. */
+/* mkdir, and fsync of the parent; existing directory = 0. After failure it was
+ * not made. */
 int file_make_dir(int dir, const char *name);
 /* mkdir -p of a whole path, 0700. */
 int file_make_dirs(const char *path);

@@ -7,8 +7,11 @@
  * fsync is reported once by the kernel and must be treated by the caller as
  * "unknown, and not durable" for ever (see fsync(2), NOTES).
  *
+ * Of what is one step (sync, truncate, rename, unlink) a fault of kind "cut"
+ * does all and then fails, "kill" does nothing and dies; transfers are halved.
+ *
  * In builds with --enable-faults io_set_observer() sees each change of a file
- * before it is made: this is how tests simulate loss of power (what was not
+ * before it is made (writes to sockets and pipes are not shown): this is how tests simulate loss of power (what was not
  * followed by a sync on the same file is dropped).
  */
 #ifndef BASE_IO_H
@@ -46,12 +49,12 @@ int io_fill_zeros(int fd, uint64_t from, uint64_t to, const char *point);
 enum io_event { IO_WRITE, IO_SYNC, IO_TRUNCATE, IO_RENAME, IO_UNLINK, IO_SYNC_DIR };
 struct io_observation {
 	enum io_event event;
-	int fd;		      /* IO_WRITE, IO_SYNC, IO_TRUNCATE; else the directory */
-	const void *data;     /* IO_WRITE */
+	int fd;		  /* IO_WRITE, IO_SYNC, IO_TRUNCATE; else the directory */
+	const void *data; /* IO_WRITE */
 	size_t n;
-	uint64_t offset;      /* IO_WRITE: absolute; IO_TRUNCATE: new size */
-	const char *name;     /* IO_RENAME: from; IO_UNLINK */
-	int to_dir;	      /* IO_RENAME */
+	uint64_t offset;  /* IO_WRITE: absolute; IO_TRUNCATE: new size */
+	const char *name; /* IO_RENAME: from; IO_UNLINK */
+	int to_dir;	  /* IO_RENAME */
 	const char *to;
 };
 typedef void (*io_observer_fn)(const struct io_observation *o, void *userdata);

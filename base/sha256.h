@@ -20,7 +20,8 @@ void sha256_free(struct sha256_ctx *c);
 void sha256_reset(struct sha256_ctx *c);
 void sha256_update(struct sha256_ctx *c, const void *data, size_t n);
 void sha256_update_zeros(struct sha256_ctx *c, uint64_t n); /* n bytes of 0 */
-void sha256_final(struct sha256_ctx *c, uint8_t out[SHA256_BYTES]); /* reset before reuse */
+/* Reset before reuse. */
+void sha256_final(struct sha256_ctx *c, uint8_t out[SHA256_BYTES]);
 
 /* n random bytes from the kernel (getrandom). */
 void random_bytes(void *out, size_t n);

@@ -2,8 +2,8 @@
  * text.h - bytes that people or JSON see: escaping, UTF-8, hex, base64.
  *
  * Names of files are bytes.  text_escape() makes them safe for a terminal and
- * a log line (control characters, DEL, and what is not UTF-8 as \xNN; a
- * backslash as \\); text_utf8_ok() decides whether JSON can carry them exact,
+ * a log line (control characters, C1 and DEL too, and what is not UTF-8 as
+ * \xNN; a backslash as \\); text_utf8_ok() decides whether JSON can carry them exact,
  * and text_utf8_replace() is what it carries otherwise.
  */
 #ifndef BASE_TEXT_H
@@ -20,8 +20,10 @@ int text_escape(struct buf *b, const void *data, size_t n); /* appends */
  * `out`. For log lines. */
 const char *text_escape_into(char *out, size_t size, const void *data, size_t n);
 
-bool text_utf8_ok(const void *data, size_t n); /* RFC 3629: no surrogates, no overlong; NUL is not ok */
-int text_utf8_replace(struct buf *b, const void *data, size_t n); /* U+FFFD for each bad byte or NUL */
+/* RFC 3629: no surrogates, no overlong; NUL is not ok. */
+bool text_utf8_ok(const void *data, size_t n);
+/* Appends, with U+FFFD for each bad byte or NUL. */
+int text_utf8_replace(struct buf *b, const void *data, size_t n);
 
 /* out has 2*n+1 bytes. */
 void text_hex(char *out, const void *data, size_t n);
@@ -29,7 +31,9 @@ void text_hex(char *out, const void *data, size_t n);
 int text_unhex(void *out, size_t n, const char *hex);
 
 int text_base64(struct buf *b, const void *data, size_t n); /* appends, RFC 4648 with padding */
-int text_unbase64(struct buf *b, const char *s, size_t n);  /* -EINVAL */
+/* Appends; -EINVAL for what text_base64() does not make: other characters, no
+ * padding, bits left over. */
+int text_unbase64(struct buf *b, const char *s, size_t n);
 
 /* Whole string as an unsigned decimal no larger than max; -EINVAL, -ERANGE. */
 int text_parse_u64(const char *s, uint64_t max, uint64_t *ret);

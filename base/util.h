@@ -21,14 +21,14 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)                    \
-	({                           \
+#define MIN(a, b)                     \
+	({                            \
 		__auto_type _a = (a); \
 		__auto_type _b = (b); \
 		_a < _b ? _a : _b;    \
 	})
-#define MAX(a, b)                    \
-	({                           \
+#define MAX(a, b)                     \
+	({                            \
 		__auto_type _a = (a); \
 		__auto_type _b = (b); \
 		_a > _b ? _a : _b;    \
@@ -54,11 +54,11 @@ static inline void cleanup_close_fn(int *fd)
 #define cleanup_close _cleanup_(cleanup_close_fn)
 
 /* Declares x_free's cleanup function; used as _cleanup_(x_freep). */
-#define DEFINE_CLEANUP(type, fn)            \
-	static inline void fn##p(type **p)  \
-	{                                   \
-		fn(*p);                     \
-	}                                   \
+#define DEFINE_CLEANUP(type, fn)           \
+	static inline void fn##p(type **p) \
+	{                                  \
+		fn(*p);                    \
+	}                                  \
 	struct util_swallow_semicolon
 
 static inline int take_fd(int *fd)
