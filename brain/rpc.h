@@ -1,0 +1,42 @@
+/*
+ * rpc.h - how clients (limb, limb mcp) speak to limbd: JSON-RPC 2.0 on the
+ * unix socket STATE/limbd.sock, one message a frame, and bytes beside it.
+ *
+ *	frame:  u32 length of the payload (little-endian, at most RPC_FRAME_MAX),
+ *		u8 kind, 3 zero bytes, payload
+ *	'J'	one JSON-RPC request, response or notification
+ *	'i'	stdin of the call in progress; an empty one is its end
+ *	'o' 'r'	stdout, stderr of the call in progress (exec, logs, show)
+ *
+ * A connection makes one call at a time.  A request's method is the verb of the
+ * command-line contract ("create", "exec", ...), its params one object: the
+ * verb's arguments and flags by the names of the verb table (bridge/verbs.h;
+ * arguments "name", "path", "src", "dst", "argv"; flags as written with '-'
+ * replaced by '_').  The result is the contract's object.  An error has code 1,
+ * the detail as message, and the contract's error object as `data`, with `exit`.
+ * Notifications from limbd with method "progress" carry {text, files, bytes,
+ * total_files?, total_bytes?}.
+ *
+ * Bytes that are not UTF-8 travel in params as {"base64": "..."} in place of a
+ * string.  When the connection closes, the call is cancelled (exec without -d:
+ * the job gets SIGTERM, then SIGKILL).
+ *
+ * This file is what both ends share; the server is rpc-server.c, the client
+ * bridge/client.c.
+ */
+#ifndef BRAIN_RPC_H
+#define BRAIN_RPC_H
+
+#include <stdint.h>
+
+#define RPC_FRAME_MAX (64u << 20)
+#define RPC_HEADER_BYTES 8
+
+enum rpc_kind {
+	RPC_JSON = 'J',
+	RPC_STDIN = 'i',
+	RPC_STDOUT = 'o',
+	RPC_STDERR = 'r',
+};
+
+#endif
