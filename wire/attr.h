@@ -21,12 +21,13 @@ struct wire_attr_scratch {
 };
 void wire_attr_scratch_done(struct wire_attr_scratch *s);
 
-/* s->attr, and s->content for files, from n. */
+/* s->attr, and s->content for files, from n, whose xattr list must be canonical. */
 int wire_attr_fill(struct wire_attr_scratch *s, const struct node *n);
 
-/* n from messages (c may be NULL). The target points into a; the packed, sorted xattr list
- * is appended to xattrs_out and points there (valid until that buffer changes).
- * -EBADMSG with *ret_why for what breaks a rule. */
+/* n from messages (either may be NULL; no attributes break a rule). The target points into
+ * a; the packed, sorted xattr list is appended to xattrs_out and points there (valid until
+ * that buffer changes). -EBADMSG with *ret_why (static text) for what breaks a rule, and
+ * -E2BIG when xattrs_out is full. */
 int wire_attr_parse(const Limb__Attr *a, const Limb__Content *c, struct buf *xattrs_out,
 		    struct node *ret, const char **ret_why);
 

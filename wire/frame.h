@@ -5,11 +5,12 @@
  * allocates more than one frame's limits.  It knows nothing of protobuf: body
  * and bulk are bytes.
  *
- *	frame_decoder_init(&d, true);			true: skip noise, find the start mark
- *	frame_decoder_feed(&d, p, n);
- *	while ((r = frame_decoder_next(&d, &f)) > 0)	f lent until the next feed or next
+ *	wframe_decoder_init(&d);			first it looks for the start mark
+ *	wframe_decoder_reserve(&d, n, &p);		read up to n bytes to p
+ *	wframe_decoder_commit(&d, n_read);
+ *	while ((r = wframe_decoder_next(&d, &f)) > 0)	f lent until the next reserve or next
  *		...
- *	r < 0: -EBADMSG, -E2BIG, -EPROTO: close the stream
+ *	r < 0: close the stream; next() says the same again from then on
  *
  * The names clash with nothing: journal's frames live in packs (pack.h); these
  * are wire frames, so the prefix is wframe_.
@@ -29,6 +30,7 @@
 #define WIRE_HEADER_BYTES 16
 #define WIRE_BODY_MAX (1u << 20)
 #define WIRE_BULK_MAX ((1u << 20) + (64u << 10))
+#define WIRE_READ_MAX (256u << 10) /* most to reserve at once */
 #define WIRE_PROTOCOL_VERSION 1
 
 enum wire_type {
@@ -86,15 +88,20 @@ struct wframe_decoder {
 	size_t used;	 /* bytes of `in` that the frame handed out last takes */
 	size_t noise;
 	bool started;
+	int error; /* once next() failed */
 };
 
 void wframe_decoder_init(struct wframe_decoder *d);
 void wframe_decoder_done(struct wframe_decoder *d);
-/* Room to read into, and how much was read: avoids a copy. */
+/* Frees what a large frame left behind; ends the loan of the last frame. For rests. */
+void wframe_decoder_trim(struct wframe_decoder *d);
+/* Room to read into, and how much was read: avoids a copy. n <= WIRE_READ_MAX always
+ * succeeds (but for -ENOMEM) after next() returned 0. */
 int wframe_decoder_reserve(struct wframe_decoder *d, size_t n, uint8_t **ret);
 void wframe_decoder_commit(struct wframe_decoder *d, size_t n);
 /* 1: a frame; 0: more bytes needed; -EPROTO: no start mark within WIRE_NOISE_MAX;
- * -E2BIG, -EBADMSG. Unknown types below 128 are -EPROTONOSUPPORT; above, skipped. */
+ * -E2BIG: a length above its limit; -EBADMSG: flags, reserved bytes or the lz4 block;
+ * -EPROTONOSUPPORT: unknown type below 128 (from 128 on they are skipped). */
 int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret);
 
 /* Appends one frame; compress: lz4 the bulk when that makes it smaller. */
