@@ -28,6 +28,7 @@
 #define CONTENT_LIST_MIN 32
 #define CONTENT_LIST_MAX 1024
 #define CONTENT_DEPTH_MAX 6
+#define CONTENT_HOLE_BYTES_MAX (4ull << 40) /* all holes of one file */
 
 struct content_ref {
 	uint64_t size_bytes;
@@ -46,6 +47,9 @@ int content_writer_new(content_sink_fn sink, void *userdata, struct content_writ
 void content_writer_free(struct content_writer *w);
 DEFINE_CLEANUP(struct content_writer, content_writer_free);
 void content_writer_begin(struct content_writer *w); /* also drops a half-written one */
+/* After an error, the sink's or -EFBIG (too large, too many holes, too deep), all calls
+ * fail with it up to the next begin. A hole costs nothing when it is told; its zeros
+ * are hashed when data follows, or at the end: 1.5 GB/s, 12 minutes for 1 TiB. */
 int content_writer_data(struct content_writer *w, const void *data, size_t n);
 int content_writer_hole(struct content_writer *w, uint64_t n_bytes);
 int content_writer_end(struct content_writer *w, struct content_ref *ret);
@@ -53,11 +57,14 @@ int content_writer_end(struct content_writer *w, struct content_ref *ret);
 /* Appends the content of hash to out; -ENOENT, -EBADMSG. */
 typedef int (*content_fetch_fn)(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata);
 
-/* Appends up to n bytes from offset (short at end of file) to out. */
+/* Appends up to n bytes from offset (short at end of file) to out; nothing on failure.
+ * Pieces are not hashed again: fetch has compared them. -EBADMSG: a list that is not
+ * one, or lengths that do not add up. */
 int content_read(const struct content_ref *ref, uint64_t offset, size_t n, content_fetch_fn fetch,
 		 void *userdata, struct buf *out);
 
-/* The pieces in order: data chunks (hash, offset, length) and holes (hash NULL). */
+/* The pieces in order: data chunks (hash, offset, length) and holes (hash NULL). What
+ * is not 0 from the callback ends the walk and is its result. */
 typedef int (*content_piece_fn)(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata);
 int content_walk(const struct content_ref *ref, content_fetch_fn fetch, void *fetch_userdata,
 		 content_piece_fn piece, void *userdata);

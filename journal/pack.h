@@ -37,7 +37,8 @@ struct pack_header {
 	uint8_t env_id[16];
 };
 void pack_header_seal(const struct pack_header *h, uint8_t out[PACK_HEADER_BYTES]);
-int pack_header_parse(const uint8_t in[PACK_HEADER_BYTES], struct pack_header *ret); /* -EBADMSG, -EPROTONOSUPPORT */
+/* -EBADMSG, -EPROTONOSUPPORT */
+int pack_header_parse(const uint8_t in[PACK_HEADER_BYTES], struct pack_header *ret);
 
 struct frame_member {
 	uint8_t hash[SHA256_BYTES];
@@ -49,7 +50,7 @@ struct frame_builder;
 int frame_builder_new(int zstd_level, struct frame_builder **ret);
 void frame_builder_free(struct frame_builder *fb);
 DEFINE_CLEANUP(struct frame_builder, frame_builder_free);
-/* n <= FRAME_RAW_MAX.  1: the frame should be finished now; 0: there is room;
+/* 0 < n <= FRAME_RAW_MAX.  1: the frame should be finished now; 0: there is room;
  * -E2BIG: does not fit beside what is there: finish first, then add. */
 int frame_builder_add(struct frame_builder *fb, enum frame_kind kind,
 		      const uint8_t hash[SHA256_BYTES], const void *data, size_t n);
@@ -71,10 +72,14 @@ struct frame_info {
 	uint32_t stored_len, raw_len;
 	uint32_t total; /* bytes of the whole frame, padding included */
 };
-/* Judges a frame header: 0; -ENODATA for zeros (end of pack); -EBADMSG. */
+/* Judges a frame header: 0; -ENODATA for zeros (end of pack); -EBADMSG;
+ * -EPROTONOSUPPORT for a good one of another version. */
 int frame_header_parse(const uint8_t in[FRAME_HEADER_BYTES], struct frame_info *ret);
 
-/* Reads and decompresses the frame at offset: raw payload appended to `raw`,
+/* The reading functions are for any thread; each thread that calls them keeps up to
+ * 1 MiB for it until it ends.
+ *
+ * Reads and decompresses the frame at offset: raw payload appended to `raw`,
  * members (malloc'ed, caller frees) out. Member hashes are not compared yet. */
 int frame_read(int fd, uint64_t offset, struct buf *raw, struct frame_member **ret_members,
 	       size_t *ret_n);
@@ -85,7 +90,8 @@ int frame_read_member(int fd, uint64_t offset, const uint8_t hash[SHA256_BYTES],
 
 /* Walks the frames of a pack from offset: each(offset, info, members, n).  Ends at
  * zeros, end of file or the first damaged frame, which *ret_end names; *ret_damaged
- * says whether it was damage. */
+ * says whether it was damage. Payloads are not read. What is not 0 from each ends the
+ * walk and is its result. */
 typedef int (*pack_each_fn)(uint64_t offset, const struct frame_info *info,
 			    const struct frame_member *members, size_t n, void *userdata);
 int pack_walk(int fd, uint64_t offset, pack_each_fn each, void *userdata, uint64_t *ret_end,

@@ -55,7 +55,8 @@ int store_flush(struct store *st); /* syncs the table (marks a trusted point) */
 /* Frames in packs behind what the table knows (after a crash): walks the tails of
  * packs that are not sealed and adds them. Called by store_open(STORE_WRITE). */
 
-int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct store_place *ret); /* -ENOENT */
+/* -ENOENT */
+int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct store_place *ret);
 /* Appends the content; checks it; looks the place up again when a pack is gone. */
 int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *out);
 /* store_fetch as content_fetch_fn: userdata is the store. */
