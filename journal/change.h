@@ -37,6 +37,7 @@ enum change_evidence {
 };
 
 #define CHANGE_OPS_MAX 64
+#define CHANGE_ID_MAX 255 /* bytes of principal, job, task */
 
 struct change_op {
 	uint8_t kind;
@@ -60,11 +61,18 @@ struct change {
 	size_t n_ops;
 };
 
-/* Appends the record body (protobuf `Record` with `change`). */
+/* Are all values within their limits, by themselves (names by beneath_name_ok, types,
+ * modes, targets, xattrs, counts)? 0 or -EINVAL and, unless NULL, *ret_why a constant
+ * sentence. Whether the tree can take it is index_check_change()'s to say. */
+int change_judge(const struct change *c, const char **ret_why);
+const char *change_judge_attr(const struct node *n); /* the same for one node; NULL = fine */
+
+/* Appends the record body (protobuf `Record` with `change`). -EINVAL as change_judge. */
 int change_pack(const struct change *c, struct buf *body);
 
-/* The values of a CHANGE record's body. Owns everything inside; checks each limit
- * (names by beneath_name_ok, targets, xattrs, types, counts): -EBADMSG. */
+/* The values of a CHANGE record's body. Owns everything inside; judged as by
+ * change_judge; -EBADMSG. What a hostile body can make it allocate is bounded by a
+ * small multiple of the body's length. */
 struct change_unpacked;
 int change_unpack(const uint8_t *body, size_t n, struct change_unpacked **ret);
 const struct change *change_unpacked_get(const struct change_unpacked *u);

@@ -78,6 +78,13 @@ bool node_xattrs_ok(const uint8_t *p, uint32_t n);
 int node_xattrs_next(const uint8_t *p, uint32_t n, uint32_t *pos, const char **name,
 		     uint16_t *name_len, const uint8_t **value, uint32_t *value_len);
 
+/* The mask bit of the class that a name belongs to; 0 for names outside all classes. */
+uint32_t node_xattr_class(const char *name, size_t n);
+
+/* A time as the mask leaves it: whole seconds under NODE_MASK_NS (rounded down), 0 under
+ * NODE_MASK_YEARS. */
+int64_t node_masked_mtime(int64_t mtime_ns, uint32_t mask);
+
 /* ---- tree hashes (FORMAT 8): a stream of entries in canonical order ---- */
 
 struct node_hasher;
@@ -89,7 +96,8 @@ void node_hasher_add(struct node_hasher *h, const void *path, size_t path_len, c
 void node_hasher_final(struct node_hasher *h, uint8_t content[SHA256_BYTES],
 		       uint8_t full[SHA256_BYTES]);
 
-/* Names in which a and b differ under the mask: bits of enum node_field. */
+/* Fields in which a and b differ under the mask: bits of enum node_field. Device
+ * numbers count as content; links are not part of a struct node: the caller's. */
 enum node_field {
 	NODE_FIELD_TYPE = 1 << 0,
 	NODE_FIELD_CONTENT = 1 << 1,
