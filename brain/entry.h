@@ -4,16 +4,30 @@
  *
  * limb-ingest alone parses what an environment sends; limbd gets these structs,
  * each with a head that names its type and whole length (at most ENTRY_MAX).
- * Variable parts follow the struct, their lengths in it; entry_*_ok() in entry.c
- * checks that they add up, and is the whole of limbd's parsing.
+ * Variable parts follow the struct, their lengths in it; entry_check() judges
+ * that they add up and that names, targets and lists are what they should be,
+ * and is the whole of limbd's parsing.
  *
- * limbd to limb-ingest: ENTRY_SEND carries ready wire frames, which limb-ingest
- * passes on unread; ENTRY_PACK hands over the descriptor of a fresh pack
- * (SCM_RIGHTS) and with it "finish the one before".  ENTRY_SEED lists contents
- * that this environment has stored before, which need no storing again.
+ *	while ((n = entry_whole(p, have)) > 0) {	p 8-byte aligned
+ *		if (entry_check(e = p, &why) < 0) ...	that limb-ingest is broken
+ *		entry_cursor_init(&c, e);
+ *		while (entry_next_op(&c, &op)) ...	parts, lent as long as e
+ *	}
+ *
+ * limbd to limb-ingest: ENTRY_SEND carries whole wire frames, which limb-ingest
+ * passes on unread; ENTRY_START goes before the ENTRY_SEND with the WELCOME: a
+ * CHANGE before it is hostile, the first one after it has durable_number + 1 or
+ * less.  ENTRY_PACK hands over the descriptor of a fresh pack (SCM_RIGHTS, in the
+ * sendmsg() that its first byte is in) and with it "finish the one before"; without
+ * a pack the environment's first CHANGE or DATA waits, and all behind it.
+ * ENTRY_SEED lists contents that this environment has stored before, which need
+ * no storing again.  ENTRY_STOP: send what is queued, then end.
  *
  * limb-ingest to limbd: ENTRY_PLACES (frames written to the pack: hash, offset)
- * always come before the ENTRY_CHANGE that needs them.
+ * always come before the ENTRY_CHANGE that needs them.  Changes come in the order
+ * of their numbers, none left out; those that WELCOME counted are not repeated.
+ * After ENTRY_HOSTILE, or an ENTRY_BYE, nothing comes.  limb-ingest answers PING
+ * by itself.
  */
 #ifndef BRAIN_ENTRY_H
 #define BRAIN_ENTRY_H
@@ -22,12 +36,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/sha256.h"
+#include "journal/change.h"
 
 #define ENTRY_MAX (2u << 20)
 #define ENTRY_TEXT_MAX 512 /* details, reasons */
 #define ENTRY_PATH_MAX (64u << 10)
 #define ENTRY_JOB_MAX 63
+#define ENTRY_SEED_MAX 16384 /* hashes; more in further entries only push out the first */
+#define ENTRY_UNSETTLED_MAX 100
+#define ENTRY_REASONS_MAX 32
+#define ENTRY_PULL_MAX 256
+#define ENTRY_UNSUPPORTED_MAX 1000
+#define ENTRY_JOBS_MAX 4096
+#define ENTRY_PROCESSES_MAX 4096
+#define ENTRY_ARGV_MAX 4096
 
 enum entry_type {
 	/* limbd -> limb-ingest */
@@ -35,6 +59,7 @@ enum entry_type {
 	ENTRY_PACK = 2, /* struct entry_pack, one descriptor */
 	ENTRY_SEED = 3, /* hashes of 32 bytes follow */
 	ENTRY_STOP = 4,
+	ENTRY_START = 5, /* struct entry_start */
 	/* limb-ingest -> limbd */
 	ENTRY_HELLO = 16,
 	ENTRY_PLACES = 17,
@@ -53,7 +78,7 @@ enum entry_type {
 	ENTRY_PS_DONE = 30,
 	ENTRY_ERROR = 31,
 	ENTRY_BYE = 32,
-	ENTRY_PACK_FULL = 33, /* struct entry_pack_full: the pack is at its seal size, send another */
+	ENTRY_PACK_FULL = 33, /* the pack is at its seal size, send another */
 	ENTRY_HOSTILE = 34,   /* struct entry_text: what rule was broken; limb-ingest ends */
 	ENTRY_PONG = 35,
 };
@@ -73,12 +98,23 @@ struct entry_pack {
 	uint32_t reserved;
 };
 
+struct entry_start {
+	struct entry_head head;
+	uint64_t durable_number; /* as in WELCOME */
+};
+
 struct entry_pack_full {
 	struct entry_head head;
 	uint64_t length;
 };
 
-/* A text of `len` bytes follows (not NUL-terminated, UTF-8 not promised). */
+struct entry_pong {
+	struct entry_head head;
+	uint64_t id;
+};
+
+/* A text of `len` bytes follows (not NUL-terminated, UTF-8 not promised): ENTRY_ERROR,
+ * ENTRY_BYE, ENTRY_HOSTILE. */
 struct entry_text {
 	struct entry_head head;
 	uint64_t request;
@@ -119,6 +155,7 @@ struct entry_places {
 struct entry_attr {
 	uint8_t type, uid_kind, gid_kind, torn;
 	uint32_t mode, uid, gid, unheld;
+	uint32_t reserved3;
 	int64_t mtime_ns, ctime_ns;
 	uint64_t inode, generation, device;
 	uint32_t rdev_major, rdev_minor;
@@ -136,7 +173,7 @@ struct entry_op {
 	uint16_t reserved, reserved2, reserved3;
 	uint64_t node, parent, to_parent, base_version;
 	struct entry_attr attr; /* PUT, else zeros */
-	/* name, to_name, target, xattrs follow end to end */
+				/* name, to_name, target, xattrs follow end to end */
 };
 struct entry_change {
 	struct entry_head head;
@@ -149,7 +186,7 @@ struct entry_change {
 	/* struct entry_op follow */
 };
 
-/* Paths follow: u32 length, u64 size, i64 since, bytes, padded to 8, each. */
+/* Each followed by its path, padded to 8; what is more than ENTRY_UNSETTLED_MAX is left out. */
 struct entry_unsettled {
 	uint32_t len; /* of the path */
 	uint32_t reserved;
@@ -159,7 +196,7 @@ struct entry_unsettled {
 struct entry_barrier_done {
 	struct entry_head head;
 	uint64_t request, number;
-	uint32_t quiet, n_unsettled; /* at most 100 */
+	uint32_t quiet, n_unsettled; /* follow */
 };
 
 struct entry_reason {
@@ -173,7 +210,7 @@ struct entry_status {
 	uint64_t pending_changes, pending_bytes, ignored_names, ignored_bytes, sweep_period_ms;
 	uint64_t audit_differences, scanned_files, scanned_bytes, refused;
 	uint8_t scanning, mount_changed, halted, reserved[5];
-	uint32_t n_reasons, reserved2; /* at most 32 struct entry_reason follow */
+	uint32_t n_reasons, reserved2; /* struct entry_reason follow */
 };
 
 struct entry_tree_get {
@@ -188,12 +225,12 @@ struct entry_tree_entry {
 	uint32_t error;
 	uint16_t name_len, reserved;
 	struct entry_attr attr;
-	/* name, target, xattrs */
+	/* name (none: the root itself), target, xattrs */
 };
 struct entry_tree_part {
 	struct entry_head head;
 	uint64_t request;
-	uint32_t n, last;
+	uint32_t n, last; /* one TREE_PART may come as several of these */
 };
 
 struct entry_done {
@@ -206,15 +243,19 @@ struct entry_done {
 struct entry_pull {
 	struct entry_head head;
 	uint64_t request;
-	uint32_t n, reserved; /* u64 node ids follow, at most 256 */
+	uint32_t n, reserved; /* u64 node ids follow, at most ENTRY_PULL_MAX */
 };
 
+struct entry_unsupported {
+	uint32_t path_len; /* path and field follow, padded to 8 together */
+	uint16_t field_len, reserved;
+};
 struct entry_restored {
 	struct entry_head head;
 	uint64_t request, files, bytes;
 	int32_t error;
 	uint32_t detail_len;	/* follows, padded to 8 */
-	uint32_t n_unsupported; /* at most 1000: u16 path length, u16 field length, path, field, padded to 8 */
+	uint32_t n_unsupported; /* struct entry_unsupported follow; the rest is left out */
 	uint32_t reserved;
 };
 
@@ -228,7 +269,7 @@ struct entry_job {
 	uint32_t signal, pid;
 	uint8_t timed_out, unknown, background, running;
 	char killed_by[12];
-	uint32_t detail_len;  /* JOB_STARTED: follows */
+	uint32_t detail_len;  /* JOB_STARTED: follows, padded to 8 */
 	uint32_t n_unsettled; /* JOB_EXIT: follow */
 };
 
@@ -244,7 +285,7 @@ struct entry_job_output {
 
 struct entry_job_list {
 	struct entry_head head;
-	uint32_t n, reserved; /* struct entry_job_known follow, at most 4096 */
+	uint32_t n, reserved; /* struct entry_job_known follow, at most ENTRY_JOBS_MAX */
 };
 struct entry_job_known {
 	char job[ENTRY_JOB_MAX + 1];
@@ -256,7 +297,7 @@ struct entry_job_known {
 struct entry_process {
 	uint32_t length; /* with argv, multiple of 8 */
 	uint32_t pid, ppid;
-	uint32_t argv_len; /* bytes follow: arguments, each ended by NUL; cut at 4096 */
+	uint32_t argv_len; /* bytes follow: arguments, each ended by NUL; cut at ENTRY_ARGV_MAX */
 	char job[ENTRY_JOB_MAX + 1];
 	char state[8];
 	uint64_t memory_bytes;
@@ -265,7 +306,55 @@ struct entry_process {
 struct entry_ps_done {
 	struct entry_head head;
 	uint64_t request;
-	uint32_t n, reserved; /* at most 4096 */
+	uint32_t n, reserved; /* at most ENTRY_PROCESSES_MAX; of more the rest is left out */
 };
+
+/* ---- reading ---- */
+
+/* Length of the entry at the head of n bytes at p; 0: it is not whole yet; -EBADMSG. */
+ssize_t entry_whole(const void *p, size_t n);
+/* Judges a whole entry of either direction: -EBADMSG, *ret_why (static text) says what. */
+int entry_check(const struct entry_head *e, const char **ret_why);
+
+/* What follows the struct of an entry that was checked, in order. */
+struct entry_cursor {
+	const uint8_t *p;
+	uint32_t left; /* parts */
+};
+void entry_cursor_init(struct entry_cursor *c, const struct entry_head *e);
+bool entry_next_op(struct entry_cursor *c, struct change_op *ret); /* CHANGE */
+bool entry_next_tree(struct entry_cursor *c, const struct entry_tree_entry **ret, const char **name,
+		     struct node *ret_node); /* TREE_PART */
+bool entry_next_unsettled(struct entry_cursor *c, const struct entry_unsettled **ret,
+			  const char **path); /* BARRIER_DONE, JOB_EXIT */
+bool entry_next_reason(struct entry_cursor *c, const struct entry_reason **ret, const char **detail,
+		       const char **path); /* STATUS */
+bool entry_next_unsupported(struct entry_cursor *c, const struct entry_unsupported **ret,
+			    const char **path, const char **field); /* RESTORED */
+bool entry_next_process(struct entry_cursor *c, const struct entry_process **ret,
+			const char **argv); /* PS_DONE */
+
+/* The bytes right behind the struct: a text, a detail, job output, frames to send;
+ * arrays: struct entry_place, struct entry_job_known, node ids, hashes. */
+#define entry_tail(e) ((const void *)((e) + 1))
+
+/* ---- making ---- */
+
+/* One entry with one variable part (NULL: none); fills in the head of a copy of e. */
+int entry_add(struct buf *b, uint16_t type, const void *e, size_t size, const void *tail,
+	      size_t tail_len);
+
+/* Or piece by piece: begin, parts, end. end() pads and writes the head; -E2BIG above
+ * ENTRY_MAX. After any failure entry_drop() takes the whole entry out again. */
+int entry_begin(struct buf *b, uint16_t type, const void *e, size_t size, size_t *ret_at);
+int entry_end(struct buf *b, size_t at);
+void entry_drop(struct buf *b, size_t at);
+/* A struct and up to two variable parts behind it, padded to 8. */
+int entry_add_part(struct buf *b, const void *part, size_t size, const void *x, size_t x_len,
+		   const void *y, size_t y_len);
+int entry_add_op(struct buf *b, const struct change_op *op);
+/* e: number, parent, same_as and error filled in; the rest comes from name and n. */
+int entry_add_tree(struct buf *b, const struct entry_tree_entry *e, const char *name,
+		   size_t name_len, const struct node *n, bool has_content);
 
 #endif
