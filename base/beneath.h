@@ -21,7 +21,8 @@
 #include <sys/types.h>
 
 /* Like openat; O_CLOEXEC and O_NOFOLLOW are added. "" or "." is root itself.
- * -ELOOP for a link on the way, -EXDEV for a way out, -EINVAL for absolute. */
+ * -ELOOP for a link on the way (or -ENOTDIR, if somebody replaces it at that
+ * moment), -EXDEV for a way out, -EINVAL for absolute. */
 int beneath_open(int root, const char *path, int flags, mode_t mode);
 
 /* Opens the parent directory of path (O_PATH: good for *at() calls, not for

@@ -10,9 +10,10 @@
  * makes the count'th visit of that point (from 1) fail with EIO, do half of
  * its work and then fail, or do half of its work and kill the process.  The
  * name "*" counts visits of all points together.  An error may name its errno:
- * "error=ENOSPC"; so may a cut.  LIMB_FAULT_TRACE=FILE appends a line "name" for each first
- * visit of a point, so a harness can visit every one of them.  In other builds
- * all of it is constant and costs nothing.
+ * "error=ENOSPC"; so may a cut.  A plan that cannot be read aborts the program.
+ * LIMB_FAULT_TRACE=FILE appends a line "name" for each first visit of a point,
+ * so a harness can visit every one of them.  In other builds all of it is
+ * constant and costs nothing.
  */
 #ifndef BASE_FAULT_H
 #define BASE_FAULT_H

@@ -11,8 +11,9 @@
  * does all and then fails, "kill" does nothing and dies; transfers are halved.
  *
  * In builds with --enable-faults io_set_observer() sees each change of a file
- * before it is made (writes to sockets and pipes are not shown): this is how tests simulate loss of power (what was not
- * followed by a sync on the same file is dropped).
+ * before it is made (writes to sockets and pipes are not shown): this is how
+ * tests simulate loss of power (what was not followed by a sync on the same
+ * file is dropped).
  */
 #ifndef BASE_IO_H
 #define BASE_IO_H
