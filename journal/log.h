@@ -12,7 +12,8 @@
  *	log_sync_end(log, &s, r);			durable up to log_durable()
  *	log_close(log);
  *
- * Appends go on while a sync runs; they belong to the next.  After a failed
+ * Appends go on while a sync runs; they belong to the next, and there is one at
+ * a time (the kernel reports an error to one of two).  After a failed
  * write or sync the log refuses everything with -EIO (what is on disk is
  * unknown) until it is opened again.  Times of records never go back.
  *
@@ -54,13 +55,16 @@ int log_open(int dir_fd, const struct log_ids *ids, unsigned flags, struct log *
 void log_close(struct log *log); /* NULL is fine; does not sync */
 DEFINE_CLEANUP(struct log, log_close);
 
-/* body without salt, at most RECORD_BODY_MAX - 16; time_ns 0 = now. */
+/* body without salt, at most RECORD_BODY_MAX - 16, else -E2BIG; time_ns 0 = now.
+ * Writes by itself when much is buffered or the segment is full.  -ENOSPC, from
+ * log_write() as well, has numbered nothing or keeps what is buffered: it may be
+ * called again. */
 int log_append(struct log *log, uint16_t type, const void *body, size_t n, int64_t time_ns,
 	       uint64_t *ret_seq);
 int log_write(struct log *log);
 
 /* Drops the last records, those with a number above seq (recovery only: they
- * were never acknowledged). */
+ * were never acknowledged).  -EBUSY while something is buffered or syncing. */
 int log_truncate(struct log *log, uint64_t seq);
 
 struct log_sync {
@@ -68,15 +72,17 @@ struct log_sync {
 	int n_fds;
 	uint64_t seq;
 };
-int log_sync_begin(struct log *log, struct log_sync *s); /* writes what is buffered first */
+/* Writes what is buffered first.  -EBUSY: the sync before has not ended. */
+int log_sync_begin(struct log *log, struct log_sync *s);
 int log_sync_run(const struct log_sync *s);
 int log_sync_end(struct log *log, struct log_sync *s, int result);
 int log_sync(struct log *log); /* the three at once, for tools and tests */
 
-uint64_t log_last(const struct log *log);     /* last appended */
-uint64_t log_written(const struct log *log);  /* last accepted */
+uint64_t log_last(const struct log *log);    /* last appended */
+uint64_t log_written(const struct log *log); /* last accepted */
 uint64_t log_durable(const struct log *log);
-const uint8_t *log_chain(const struct log *log); /* of the last appended; 32 bytes, lent until the next append */
+const uint8_t *
+log_chain(const struct log *log); /* of the last appended; 32 bytes, lent until the next append */
 uint64_t log_bytes(const struct log *log);
 unsigned log_segments(const struct log *log);
 
@@ -97,8 +103,8 @@ struct log_record {
 int log_reader_open(int dir_fd, uint64_t seq, struct log_reader **ret);
 void log_reader_free(struct log_reader *rd);
 DEFINE_CLEANUP(struct log_reader, log_reader_free);
-/* 1: *ret is the next record; 0: end; -EBADMSG: damage at this place. Headers,
- * chain and body hashes are checked. */
+/* 1: *ret is the next record; 0: end (asked again, it sees what came since);
+ * -EBADMSG: damage at this place. Headers, chain and body hashes are checked. */
 int log_reader_next(struct log_reader *rd, struct log_record *ret);
 void log_reader_ids(const struct log_reader *rd, struct log_ids *ret);
 
@@ -146,8 +152,9 @@ int log_verify(int dir_fd, const struct log_head *head, log_each_fn each, void *
 void log_report_done(struct log_report *rep);
 
 /* A file `head` in the directory holds sequence and chain of the last durable
- * record; the writer renews it (file_replace) at most once a second and at
- * close, so it may lag, never lead.  It is how a cut tail shows. -ENOENT. */
+ * record; the writer renews it at most once a second and at close, so it may
+ * lag, never lead.  It is how a cut tail shows.  -ENOENT; -EBADMSG: it is
+ * damaged and says nothing. */
 int log_head_read(int dir_fd, struct log_head *ret);
 
 #endif

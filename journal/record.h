@@ -54,6 +54,8 @@ struct segment_header {
 	uint64_t first_seq;
 	uint8_t chain[SHA256_BYTES];
 	int64_t time_ns;
+	uint64_t tag;		   /* random; its records carry it too */
+	uint64_t before_first_seq; /* of the segment before; 0: there is none */
 };
 
 void segment_header_seal(const struct segment_header *h, uint8_t out[SEGMENT_HEADER_BYTES]);
@@ -67,6 +69,8 @@ struct record_header {
 	int64_t time_ns;
 	uint8_t body_hash[SHA256_BYTES];
 	uint8_t chain[SHA256_BYTES];
+	uint64_t durable_seq; /* what was known to be synced when this was made */
+	uint64_t tag;	      /* of its segment */
 };
 
 /* Bytes that header, salt, body and padding take. */
@@ -77,11 +81,14 @@ size_t record_size(uint32_t body_len);
 void record_header_seal(struct record_header *h, const uint8_t chain_before[SHA256_BYTES],
 			const void *salted_body, uint8_t out[RECORD_HEADER_BYTES]);
 
+/* Could a record's header stand here?  For a quick search; says nothing more. */
+bool record_magic_ok(const uint8_t *in);
+
 enum record_verdict {
 	RECORD_OK,
-	RECORD_END,	 /* zeros: nothing was written here */
-	RECORD_DAMAGED,	 /* magic or check wrong */
-	RECORD_NEWER,	 /* a version that we do not know */
+	RECORD_END,	/* zeros: nothing was written here */
+	RECORD_DAMAGED, /* magic, check, or a value that no writer writes */
+	RECORD_NEWER,	/* a version that we do not know */
 };
 /* Judges the header alone; the chain and the body are the caller's to compare. */
 enum record_verdict record_header_parse(const uint8_t in[RECORD_HEADER_BYTES],
