@@ -8,11 +8,21 @@
  *	store_pack_done(st, id, length);		cut, sealed
  *	store_fetch(st, hash, buf);			any thread; content_fetch_fn shape
  *
- * Readers (STORE_READ: limb-fs, limb-journal) share it with the writer. A
- * copied state directory is opened STORE_COPY: read-only, no lock, and when
- * its table is missing or does not fit, the packs are walked into a table in
- * memory.  The table follows ARCHITECTURE's LMDB rules (NOTLS, a large fixed
- * map, boot id and clean mark, rebuilt from frame headers when in doubt).
+ * Readers (STORE_READ: limb-fs, limb-journal) share it with the writer and see
+ * what it adds at once. -ENOENT from their store_open: no writer has made a
+ * table that can be trusted yet. A copied state directory is opened STORE_COPY:
+ * nothing in it is written or locked, and its LMDB file is not even opened (a
+ * damaged one is death to who reads it): the packs' frame headers, 1,000,000
+ * contents in about a second, fill a table in memory.
+ *
+ * A pack that nobody writes to any more has mode 0400. The table follows
+ * ARCHITECTURE's LMDB rules: commits are not synced; a table is trusted when it
+ * was marked clean (store_flush, store_close) and not written to since, or in the
+ * same boot; else it is made again from the packs, and contents in packs that
+ * were being filled are compared with their hashes.
+ *
+ * Functions are for any thread. A process opens a directory's store once (LMDB)
+ * and does not use it after fork.
  */
 #ifndef JOURNAL_STORE_H
 #define JOURNAL_STORE_H
@@ -37,7 +47,9 @@ struct store_place {
 };
 
 /* STORE_WRITE makes what is missing under dir_fd (packs/, index.N/) and, when
- * the table is not trusted, rebuilds it from the packs. -EAGAIN: locked. */
+ * the table is not trusted, rebuilds it from the packs. Packs left open by another run
+ * are mended and sealed (not while a limb-ingest still has the descriptor). dir_fd stays
+ * the caller's. -EAGAIN: locked. */
 int store_open(int dir_fd, enum store_mode mode, struct store **ret);
 void store_close(struct store *st); /* STORE_WRITE: marks the table clean */
 DEFINE_CLEANUP(struct store, store_close);
@@ -46,14 +58,16 @@ DEFINE_CLEANUP(struct store, store_close);
  * write-only, positioned nowhere: frames go by pwrite from PACK_HEADER_BYTES. */
 int store_pack_create(struct store *st, const uint8_t env_id[16], uint64_t fill_bytes,
 		      uint8_t ret_id[16], int *ret_fd);
+/* All its places have been added. Without frames the pack is removed. -ENOENT: not
+ * known; -EALREADY; -EINVAL: not a length that it can have. */
 int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length_bytes);
 
-/* Adds places that are not there yet; the first place of a hash stays. */
+/* Adds places that are not there yet; the first place of a hash stays while its pack
+ * is there. Their frames have been written before. -ENOENT: a pack is not known. The
+ * first call after store_flush() takes the clean mark away: two fsyncs. */
 int store_add(struct store *st, const struct store_place *places, size_t n);
-int store_flush(struct store *st); /* syncs the table (marks a trusted point) */
-
-/* Frames in packs behind what the table knows (after a crash): walks the tails of
- * packs that are not sealed and adds them. Called by store_open(STORE_WRITE). */
+/* Syncs packs that are being filled and the table, and marks it clean. For idle times. */
+int store_flush(struct store *st);
 
 /* -ENOENT */
 int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct store_place *ret);
@@ -67,8 +81,9 @@ struct store_counts {
 };
 int store_counts(struct store *st, struct store_counts *ret);
 
-/* Reads every frame and compares every content with its hash:
- * bad(pack name, offset, hash or NULL, error). */
+/* Reads every frame and compares every content with its hash: bad(pack name, offset,
+ * hash or NULL, error). Offset 0 and -ENOENT: a pack is missing. An incomplete end of
+ * a pack that is being filled is not told. */
 typedef void (*store_bad_fn)(const char *pack, uint64_t offset, const uint8_t *hash, int error,
 			     void *userdata);
 int store_check(struct store *st, store_bad_fn bad, void *userdata);
