@@ -47,9 +47,9 @@ static const struct {
 	{"EBUSY", EBUSY},   {"ECONNRESET", ECONNRESET}, {"EDQUOT", EDQUOT},
 	{"EEXIST", EEXIST}, {"EFBIG", EFBIG},		{"EIO", EIO},
 	{"EMFILE", EMFILE}, {"ENFILE", ENFILE},		{"ENODEV", ENODEV},
-	{"ENOENT", ENOENT}, {"ENOMEM", ENOMEM},		{"ENOSPC", ENOSPC},
-	{"EPERM", EPERM},   {"EPIPE", EPIPE},		{"EROFS", EROFS},
-	{"ESTALE", ESTALE}, {"ETIMEDOUT", ETIMEDOUT},
+	{"ENOENT", ENOENT}, {"ENOTEMPTY", ENOTEMPTY},	{"ENOMEM", ENOMEM},
+	{"ENOSPC", ENOSPC}, {"EPERM", EPERM},		{"EPIPE", EPIPE},
+	{"EROFS", EROFS},   {"ESTALE", ESTALE},		{"ETIMEDOUT", ETIMEDOUT},
 };
 
 static int parse_errno(const char *s, int *ret_err)

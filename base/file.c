@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/beneath.h"
 #include "base/io.h"
 #include "base/util.h"
 
@@ -544,10 +545,11 @@ static int remove_below(struct levels *s, int dir)
 int file_remove_tree(int dir, const char *name)
 {
 	_cleanup_(levels_done) struct levels s = {0};
-	const char *slash = strrchr(name, '/');
+	const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
 	int r;
 
-	if (is_dot(slash ? slash + 1 : name))
+	/* "x/.." is another directory, and "x/" follows a link. */
+	if (!beneath_name_ok(last, strlen(last)))
 		return -EINVAL;
 	r = remove_entry(dir, name);
 	if (r <= 0)

@@ -36,7 +36,8 @@ int file_open_dir(int dir, const char *name);
 
 /* Removes a tree without following links and without crossing a mount point
  * (-EXDEV then); absent = 0.  Works on directories without permission bits
- * (chmods its own) and on paths of any depth. */
+ * (chmods its own) and on paths of any depth. -EINVAL unless the last
+ * component is a name: "", ".", "..", a '/' at the end. */
 int file_remove_tree(int dir, const char *name);
 
 /* Names in a directory except . and .., sorted bytewise; free each and the

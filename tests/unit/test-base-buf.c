@@ -82,16 +82,31 @@ static void consumed_bytes_do_not_count(void **state)
 	}
 }
 
+/* The memory grows with what is in use, not with what has passed, also in a
+ * buffer that is never empty. */
+static void memory_follows_content(void **state)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+	assert_int_equal(buf_printf(&b, "%0100d", 0), 0);
+	for (int i = 0; i < 100000; i++) {
+		assert_int_equal(buf_add_str(&b, "xyz"), 0);
+		buf_consume(&b, 3);
+		assert_true(b.cap <= 1024);
+	}
+	assert_int_equal(buf_len(&b), 100);
+}
+
 /* Consuming in odd steps keeps the order of the bytes across every move. */
 static void consume_keeps_order(void **state)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	uint8_t in = 0, out = 0;
 
-	for (int i = 0; i < 5000; i++) {
+	for (int i = 0; i < 50000; i++) {
 		for (int k = 0; k < i % 23; k++)
 			assert_int_equal(buf_add_u8(&b, in++), 0);
-		for (int k = i % 19; k > 0 && buf_len(&b) > 0; k--) {
+		for (int k = i % 25; k > 0 && buf_len(&b) > 0; k--) {
 			assert_int_equal(*buf_data(&b), out++);
 			buf_consume(&b, 1);
 		}
@@ -170,6 +185,7 @@ int main(void)
 		cmocka_unit_test(adds_append),
 		cmocka_unit_test(limit_is_exact),
 		cmocka_unit_test(consumed_bytes_do_not_count),
+		cmocka_unit_test(memory_follows_content),
 		cmocka_unit_test(consume_keeps_order),
 		cmocka_unit_test(huge_is_refused),
 		cmocka_unit_test(printf_grows),

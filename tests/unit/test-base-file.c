@@ -394,6 +394,8 @@ static void replace_under_faults(void **state)
 		scratch_write(scratch, "f", texts[OLD]);
 		assert_int_equal(child_run(replace_with_plan, copy), replace_faults[i].status);
 		assert_int_equal(scratch_is(scratch, "f", texts[replace_faults[i].outcome]), 1);
+		if (replace_faults[i].status > 0)
+			assert_names(scratch, ".", names, 1);
 
 		assert_int_equal(replace(scratch, "f", "and after"), 0);
 		assert_int_equal(scratch_is(scratch, "f", "and after"), 1);

@@ -8,11 +8,13 @@
 #include <cmocka.h>
 
 #include <sched.h>
+#include <stdio.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/util.h"
 #include "tests/unit/child.h"
 #include "tests/unit/scratch.h"
@@ -44,16 +46,24 @@ static void removes_all_kinds(void **state)
 	assert_int_equal(file_remove_tree(scratch, "no/such"), 0);
 }
 
-/* Names that mean another directory are refused. */
+/* Names that mean another directory are refused. The test stands two levels
+ * down, so that what a mistake removes is its own. */
 static void refuses_dots(void **state)
 {
-	static const char *const bad[] = {".", "..", "d/.", "d/.."};
+	static const char *const bad[] = {"",	 ".",	 "..",	  "./", "../",
+					  "d/.", "d/..", "d/../", "d/", "link/"};
+	cleanup_close int below = -1;
 
-	assert_int_equal(mkdirat(scratch, "d", 0700), 0);
-	scratch_write(scratch, "d/file", "x");
+	assert_int_equal(mkdirat(scratch, "a", 0700), 0);
+	assert_int_equal(mkdirat(scratch, "a/b", 0700), 0);
+	assert_int_equal(mkdirat(scratch, "a/b/d", 0700), 0);
+	below = openat(scratch, "a/b", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	scratch_write(below, "d/file", "x");
+	assert_int_equal(symlinkat("d", below, "link"), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-		assert_int_equal(file_remove_tree(scratch, bad[i]), -EINVAL);
-	assert_true(exists(scratch, "d/file"));
+		assert_int_equal(file_remove_tree(below, bad[i]), -EINVAL);
+	assert_true(exists(below, "d/file"));
+	assert_true(exists(below, "link"));
 }
 
 /* A link goes, what it leads to stays: at the top, within, file or directory. */
@@ -191,15 +201,18 @@ static int write_text(const char *path, const char *text)
 
 static int own_mounts(void)
 {
-	char map[32];
-	unsigned uid = getuid();
+	char uid_map[32], gid_map[32];
 
-	if (uid == 0)
+	(void)snprintf(uid_map, sizeof(uid_map), "0 %u 1", getuid());
+	(void)snprintf(gid_map, sizeof(gid_map), "0 %u 1", getgid());
+	if (geteuid() == 0)
 		return unshare(CLONE_NEWNS);
 	if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
 		return -1;
-	(void)snprintf(map, sizeof(map), "0 %u 1", uid);
-	return write_text("/proc/self/uid_map", map);
+	if (write_text("/proc/self/setgroups", "deny") < 0 ||
+	    write_text("/proc/self/gid_map", gid_map) < 0)
+		return -1;
+	return write_text("/proc/self/uid_map", uid_map);
 }
 
 /* Mounts at `at` what the test asks for, then tries to remove t. */
@@ -207,6 +220,7 @@ struct mounting {
 	const char *at;
 	bool bind;	  /* of "source", so that the device is the same */
 	const char *file; /* on what is mounted */
+	const char *plan; /* of faults, or NULL */
 };
 
 static int remove_mounted(void *arg)
@@ -225,22 +239,17 @@ static int remove_mounted(void *arg)
 	if (r < 0)
 		return 2;
 	scratch_write(AT_FDCWD, m->file, "x");
+#ifdef LIMB_FAULTS
+	if (fault_set(m->plan) < 0)
+		return 4;
+#endif
 	r = file_remove_tree(AT_FDCWD, "t");
 	return exists(AT_FDCWD, m->file) ? -r : 3;
 }
 
-/* A mount point stops the removal, and what is mounted keeps its content: of
- * another file system or the same, within the tree or its very top. */
-static void mounts_are_not_crossed(void **state)
+static void try_mountings(struct mounting *mountings, size_t n)
 {
-	static struct mounting mountings[] = {
-		{"t/m", false, "t/m/file"},
-		{"t/m", true, "source/file"},
-		{"t", false, "t/file"},
-		{"t", true, "source/file"},
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(mountings); i++) {
+	for (size_t i = 0; i < n; i++) {
 		int status;
 
 		(void)mkdirat(scratch, "source", 0700);
@@ -255,7 +264,89 @@ static void mounts_are_not_crossed(void **state)
 	}
 }
 
+/* A mount point stops the removal, and what is mounted keeps its content: of
+ * another file system or the same, within the tree or its very top. */
+static void mounts_are_not_crossed(void **state)
+{
+	struct mounting mountings[] = {
+		{"t/m", false, "t/m/file", NULL},
+		{"t/m", true, "source/file", NULL},
+		{"t", false, "t/file", NULL},
+		{"t", true, "source/file", NULL},
+	};
+
+	try_mountings(mountings, ARRAY_SIZE(mountings));
+}
+
 #ifdef LIMB_FAULTS
+
+/* Puts a link in the place of t/d just before its rmdir(2), which the plan then
+ * makes fail as if a full directory had still been there. */
+static void swap(const struct io_observation *o, void *n_seen)
+{
+	if (o->event != IO_UNLINK || strcmp(o->name, "d") != 0 || ++*(int *)n_seen != 2)
+		return;
+	assert_int_equal(unlinkat(o->fd, "d", AT_REMOVEDIR), 0);
+	assert_int_equal(symlinkat("../keep", o->fd, "d"), 0);
+}
+
+/* Nor is a link followed that takes a directory's place at the last moment. */
+static void swapped_links_are_not_followed(void **state)
+{
+	int n_seen = 0;
+
+	assert_int_equal(mkdirat(scratch, "keep", 0700), 0);
+	scratch_write(scratch, "keep/file", "x");
+	assert_int_equal(mkdirat(scratch, "t", 0700), 0);
+	assert_int_equal(mkdirat(scratch, "t/d", 0700), 0);
+	io_set_observer(swap, &n_seen);
+	assert_int_equal(fault_set("file.remove:4:cut=ENOTEMPTY"), 0);
+	assert_int_equal(file_remove_tree(scratch, "t"), -ENOTDIR);
+	io_set_observer(NULL, NULL);
+	assert_int_equal(fault_set(NULL), 0);
+	assert_int_equal(n_seen, 2);
+	assert_true(exists(scratch, "keep/file"));
+	assert_int_equal(file_remove_tree(scratch, "t"), 0);
+	assert_true(exists(scratch, "keep/file"));
+}
+
+/* At the bottom of the tree, moves what is 9 levels down into "keep". */
+static void move(const struct io_observation *o, void *done)
+{
+	if (o->event != IO_UNLINK || *(bool *)done || exists(o->fd, "d"))
+		return;
+	assert_int_equal(renameat(scratch, "d/d/d/d/d/d/d/d/d", scratch, "keep/moved"), 0);
+	*(bool *)done = true;
+}
+
+/* When a part of the tree is moved away while we are in it, what is around its
+ * new place stays. */
+static void moved_trees_do_not_lead_out(void **state)
+{
+	bool done = false;
+
+	assert_int_equal(mkdirat(scratch, "keep", 0700), 0);
+	scratch_write(scratch, "keep/file", "x");
+	make_deep(scratch, "d", 40);
+	io_set_observer(move, &done);
+	assert_int_equal(file_remove_tree(scratch, "d"), -ESTALE);
+	io_set_observer(NULL, NULL);
+	assert_true(done);
+	assert_true(exists(scratch, "keep/file"));
+}
+
+/* Nor is a mount point entered where rmdir(2) does not tell, as when the mount comes just after. */
+static void new_mounts_are_not_crossed(void **state)
+{
+	struct mounting mountings[] = {
+		{"t/m", false, "t/m/file", "file.remove:4:error=ENOTEMPTY"},
+		{"t/m", true, "source/file", "file.remove:4:error=ENOTEMPTY"},
+		{"t", false, "t/file", "file.remove:2:error=ENOTEMPTY"},
+		{"t", true, "source/file", "file.remove:2:error=ENOTEMPTY"},
+	};
+
+	try_mountings(mountings, ARRAY_SIZE(mountings));
+}
 
 /* A failure stops the removal and is reported, at whatever entry it comes; the
  * next attempt removes the rest. */
@@ -296,6 +387,9 @@ int main(void)
 		TEST(closed_directories),
 		TEST(mounts_are_not_crossed),
 #ifdef LIMB_FAULTS
+		TEST(swapped_links_are_not_followed),
+		TEST(moved_trees_do_not_lead_out),
+		TEST(new_mounts_are_not_crossed),
 		TEST(failures_come_back),
 #endif
 	};
