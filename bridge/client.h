@@ -1,0 +1,63 @@
+/*
+ * client.h - one call of limbd over its socket (brain/rpc.h), with stdin and
+ * stdout of the call beside it.
+ *
+ *	failure = client_connect(&places, &client);
+ *	call = (struct client_call){.method = "status", .params = params,
+ *				    .in_fd = -1, .out_fd = 1, .err_fd = 2};
+ *	outcome = client_call(client, &call, &answer);
+ *	client_free(client);
+ *
+ * client_call() returns when the answer is there.  It moves stdin only as fast
+ * as limbd reads, and reads limbd only as fast as stdout and stderr take it.
+ * SIGINT cancels the call: limbd is told, and has CLIENT_CANCEL_MS to answer; a
+ * second one does not wait.  A reader of stdout that is gone cancels it, too.
+ *
+ * Not for threads: signals are blocked while a call lasts.
+ */
+#ifndef BRIDGE_CLIENT_H
+#define BRIDGE_CLIENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "bridge/places.h"
+
+#define CLIENT_CANCEL_MS 2000
+
+struct client;
+
+struct client_call {
+	const char *method;
+	json_t *params;	      /* borrowed */
+	int in_fd;	      /* read for 'i' frames; -1: none are sent */
+	int out_fd;	      /* where 'o' goes */
+	int err_fd;	      /* where 'r' goes */
+	uint64_t deadline_ms; /* from now; 0: none */
+	/* Each notification of limbd; may be NULL. */
+	void (*notified)(const char *method, const json_t *params, void *userdata);
+	void *userdata;
+};
+
+enum client_outcome {
+	CLIENT_RESULT,	    /* *ret_answer is the result */
+	CLIENT_FAILED,	    /* *ret_answer is a failure (failure.h), limbd's or ours */
+	CLIENT_INTERRUPTED, /* SIGINT; no answer is given */
+	CLIENT_PIPE_CLOSED, /* nobody reads our stdout any more */
+};
+
+/* NULL, or the failure ("daemon_unreachable" with its remedy). Nothing is started. */
+json_t *client_connect(const struct places *places, struct client **ret);
+void client_free(struct client *c);
+pid_t client_peer_pid(const struct client *c); /* limbd's */
+
+/* A client makes one call after the other. The answer is the caller's. */
+enum client_outcome client_call(struct client *c, const struct client_call *call,
+				json_t **ret_answer);
+
+/* True if nothing listens at the socket: what client_connect() failed with. */
+bool client_is_unreachable(const json_t *failure);
+
+#endif

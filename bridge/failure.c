@@ -1,0 +1,100 @@
+#include "bridge/failure.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "bridge/value.h"
+
+static _Noreturn void no_memory(void)
+{
+	(void)log_oom();
+	exit(EXIT_COULD_NOT);
+}
+
+json_t *failure_new(const char *code, const char *step, const char *fmt, ...)
+{
+	cleanup_free char *detail = NULL;
+	json_t *steps = json_array(), *o = json_object();
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = vasprintf(&detail, fmt, ap);
+	va_end(ap);
+	if (r < 0) {
+		detail = NULL;
+		no_memory();
+	}
+	if (json_object_set_new(o, "error", json_string(code)) < 0 ||
+	    json_object_set_new(o, "detail", value_text(detail, strlen(detail))) < 0 ||
+	    (step && json_array_append_new(steps, value_text(step, strlen(step))) < 0) ||
+	    json_object_set_new(o, "next_steps", steps) < 0)
+		no_memory();
+	return o;
+}
+
+const char *failure_code_of_errno(int r)
+{
+	switch (r < 0 ? -r : r) {
+	case ENOSPC:
+	case EDQUOT: return "no_space";
+	case EACCES:
+	case EPERM:
+	case EROFS: return "permission_denied";
+	case ENOENT: return "file_not_found";
+	case ENOTDIR: return "not_directory";
+	case EISDIR: return "is_directory";
+	case ETIMEDOUT: return "timed_out";
+	default: return "io_error";
+	}
+}
+
+int failure_exit(const json_t *failure)
+{
+	const char *code = json_string_value(json_object_get(failure, "error"));
+	json_int_t given = json_integer_value(json_object_get(failure, "exit"));
+
+	if (given > 0 && given < 256)
+		return (int)given;
+	if (code && strcmp(code, "usage") == 0)
+		return EXIT_USAGE;
+	if (code && strcmp(code, "timed_out") == 0)
+		return EXIT_DEADLINE;
+	return EXIT_COULD_NOT;
+}
+
+/* "limb: DETAIL; STEP", on one line whatever the texts hold. */
+static void print_line(const json_t *failure)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	const json_t *detail = json_object_get(failure, "detail"), *step;
+
+	if (!json_is_string(detail))
+		detail = json_object_get(failure, "error");
+	step = json_array_get(json_object_get(failure, "next_steps"), 0);
+	if (text_escape(&b, json_string_value(detail), json_string_length(detail)) < 0)
+		no_memory();
+	if (json_is_string(step) &&
+	    (buf_add_str(&b, "; ") < 0 ||
+	     text_escape(&b, json_string_value(step), json_string_length(step)) < 0))
+		no_memory();
+	log_error("%.*s", (int)buf_len(&b), (const char *)buf_data(&b));
+}
+
+int failure_print(json_t *failure, bool json)
+{
+	int code = failure_exit(failure);
+
+	print_line(failure);
+	if (json) {
+		(void)json_object_del(failure, "exit");
+		(void)json_dumpf(failure, stdout, JSON_COMPACT);
+		(void)fputc('\n', stdout);
+		(void)fflush(stdout);
+	}
+	json_decref(failure);
+	return code;
+}

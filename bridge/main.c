@@ -1,0 +1,294 @@
+/*
+ * limb - the command line: parses, asks limbd, prints.
+ *
+ * Starts fast (libc only), keeps no state, and changes nothing by itself but
+ * `up`, which starts limbd.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "bridge/args.h"
+#include "bridge/client.h"
+#include "bridge/exec-client.h"
+#include "bridge/failure.h"
+#include "bridge/places.h"
+#include "bridge/progress.h"
+#include "bridge/up.h"
+
+/* Descriptors 0 to 2 exist, so that nothing else gets their numbers. */
+static void ensure_stdio(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		(void)close(fd);
+}
+
+static const char *text_param(const struct args *args, const char *param)
+{
+	return json_string_value(json_object_get(args->params, param));
+}
+
+/* Everything is printed and checked here, once: a full disk behind stdout is a failure. */
+static int finish(const struct args *args, json_t *result)
+{
+	const struct verb *verb = args->verb;
+	const struct render r = {.out = stdout, .nul = args->nul};
+	int status = 0;
+
+	if (args->json) {
+		(void)json_dumpf(result, stdout, JSON_COMPACT);
+		(void)fputc('\n', stdout);
+	} else if (args->quiet && verb->id) {
+		render_ids(&r, result, verb->id);
+	} else if (verb->render) {
+		verb->render(&r, result);
+	}
+	if (verb->unless && !json_is_true(json_object_get(result, verb->unless)))
+		status = EXIT_NO;
+	json_decref(result);
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		if (errno == EPIPE) {
+			(void)signal(SIGPIPE, SIG_DFL);
+			(void)raise(SIGPIPE);
+		}
+		(void)log_error_errno(-errno, "cannot write the answer to stdout");
+		return EXIT_COULD_NOT;
+	}
+	return status;
+}
+
+static int call_daemon(const struct places *places, const struct args *args)
+{
+	struct client_call call = {
+		.method = args->verb->name,
+		.params = args->params,
+		.in_fd = -1,
+		.out_fd = STDOUT_FILENO,
+		.err_fd = STDERR_FILENO,
+		.notified = progress_notified,
+	};
+	const char *src = text_param(args, "src"), *dst = text_param(args, "dst");
+	struct progress progress;
+	enum client_outcome outcome;
+	struct client *c = NULL;
+	json_t *answer = NULL, *failure = client_connect(places, &c);
+	struct args printed = *args;
+	const struct verb *verb = args->verb;
+	struct verb silent;
+
+	if (failure)
+		return failure_print(failure, args->json);
+	if (verb->handler == HANDLE_EXEC) {
+		int status = exec_client_run(c, args);
+
+		client_free(c);
+		return status;
+	}
+	if (verb->handler == HANDLE_COPY && src && strcmp(src, "-") == 0)
+		call.in_fd = STDIN_FILENO;
+	/* The file is on stdout: nothing else goes there. */
+	if (verb->handler == HANDLE_COPY && dst && strcmp(dst, "-") == 0) {
+		silent = *verb;
+		silent.render = NULL;
+		silent.id = NULL;
+		printed.verb = &silent;
+		printed.json = false;
+	}
+	progress_init(&progress);
+	call.userdata = &progress;
+	outcome = client_call(c, &call, &answer);
+	client_free(c);
+	progress_end(&progress);
+	switch (outcome) {
+	case CLIENT_FAILED: return failure_print(answer, printed.json);
+	case CLIENT_INTERRUPTED: return EXIT_INTERRUPTED;
+	case CLIENT_PIPE_CLOSED:
+		(void)signal(SIGPIPE, SIG_DFL);
+		(void)raise(SIGPIPE);
+		return 128 + SIGPIPE;
+	case CLIENT_RESULT: break;
+	}
+	return finish(&printed, answer);
+}
+
+static int call_up(const struct places *places, const struct args *args)
+{
+	json_t *result = NULL, *failure;
+	int status;
+	pid_t pid;
+
+	failure = up_run(places, json_is_true(json_object_get(args->params, "foreground")), &result,
+			 &pid);
+	if (failure)
+		return failure_print(failure, args->json);
+	status = finish(args, result);
+	return pid > 0 ? up_wait(pid) : status;
+}
+
+static int call_down(const struct places *places, const struct args *args)
+{
+	json_t *result = NULL, *failure = down_run(places, args->params, &result);
+
+	return failure ? failure_print(failure, args->json) : finish(args, result);
+}
+
+/* ---- verbs that are programs of their own ---- */
+
+static int run_program(const char *name, const char *build_dir, char **argv, bool json)
+{
+	cleanup_free char *path = places_program(name, build_dir);
+
+	(void)signal(SIGPIPE, SIG_DFL);
+	argv[0] = (char *)name;
+	if (path)
+		(void)execv(path, argv);
+	return failure_print(failure_new("internal", "install limbfs again", "cannot run %s: %s",
+					 name, strerror(errno)),
+			     json);
+}
+
+static int run_doctor(const struct places *places, const struct args *args)
+{
+	char *argv[10], **p = argv + 1;
+
+	*p++ = (char *)"--state";
+	*p++ = places->state;
+	*p++ = (char *)"--mount";
+	*p++ = places->mount;
+	*p++ = (char *)"--socket";
+	*p++ = places->socket;
+	if (args->json)
+		*p++ = (char *)"--json";
+	else if (args->quiet)
+		*p++ = (char *)"-q";
+	*p = NULL;
+	return run_program("limb-doctor", "bridge", argv, args->json);
+}
+
+static int run_journal(const struct places *places, const struct args *args)
+{
+	const char *name = text_param(args, "name"), *dir = text_param(args, "dir");
+	const char *environment = text_param(args, "environment");
+	json_t *since = json_object_get(args->params, "since");
+	char *argv[12], **p = argv + 1, number[24];
+
+	*p++ = (char *)strchr(args->verb->name, ' ') + 1;
+	if (args->json)
+		*p++ = (char *)"--json";
+	if (args->quiet)
+		*p++ = (char *)"-q";
+	if (since) {
+		(void)snprintf(number, sizeof(number), "%lld",
+			       (long long)json_integer_value(since));
+		*p++ = (char *)"--since";
+		*p++ = number;
+	}
+	if (!dir)
+		environment = name;
+	if (environment) {
+		*p++ = (char *)"--environment";
+		*p++ = (char *)environment;
+	}
+	*p++ = dir ? (char *)dir : places->state;
+	*p = NULL;
+	return run_program("limb-journal", "journal", argv, args->json);
+}
+
+/* ---- help ---- */
+
+static void help_flags(const struct verb_flag *f)
+{
+	for (; f && f->name; f++) {
+		cleanup_free char *left = NULL;
+
+		if (asprintf(&left, "%c%c%s--%s%s%s", f->letter ? '-' : ' ',
+			     f->letter ? f->letter : ' ', f->letter ? ", " : "  ", f->name,
+			     f->value ? " " : "", f->value ? f->value : "") < 0)
+			left = NULL;
+		printf("  %-34s %s\n", left ? left : f->name, f->help);
+	}
+}
+
+static int help_verb(const struct verb *verb)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+	if (args_usage(&b, verb) < 0)
+		return log_oom(), EXIT_COULD_NOT;
+	printf("%.*s\n%s (%s)\n", (int)buf_len(&b), (const char *)buf_data(&b), verb->help,
+	       verb_effect_text(verb->effect));
+	help_flags(verb->flags);
+	help_flags(verb_common_flags);
+	return 0;
+}
+
+static int help_all(void)
+{
+	printf("usage: limb [--state DIR] VERB [flags] ARG...\n");
+	for (size_t i = 0; i < verb_table_count; i++)
+		printf("  %-16s %s\n", verb_table[i].name, verb_table[i].help);
+	printf("flags of every verb:\n");
+	help_flags(verb_common_flags);
+	return 0;
+}
+
+static int help(const struct args *args)
+{
+	const char *first = text_param(args, "verb"), *second = text_param(args, "word");
+	const struct verb *verb = args->verb;
+	int words;
+
+	if (verb && verb->handler != HANDLE_HELP)
+		return help_verb(verb);
+	if (!first)
+		return help_all();
+	verb = verb_find(first, second, &words);
+	if (verb)
+		return help_verb(verb);
+	return failure_print(failure_new("usage", "run: limb help", "there is no verb '%s'", first),
+			     args->json);
+}
+
+static int run(const struct args *args)
+{
+	_cleanup_(places_done) struct places places = {0};
+	json_t *failure;
+
+	if (args->version) {
+		printf("limb %s\n", PACKAGE_VERSION);
+		return 0;
+	}
+	if (!args->verb || args->help || args->verb->handler == HANDLE_HELP)
+		return help(args);
+	failure = places_find(&places, args->state, text_param(args, "mount"));
+	if (failure)
+		return failure_print(failure, args->json);
+	switch (args->verb->handler) {
+	case HANDLE_UP: return call_up(&places, args);
+	case HANDLE_DOWN: return call_down(&places, args);
+	case HANDLE_DOCTOR: return run_doctor(&places, args);
+	case HANDLE_JOURNAL: return run_journal(&places, args);
+	default: return call_daemon(&places, args);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	_cleanup_(args_done) struct args args = {0};
+	json_t *failure;
+
+	log_init("limb");
+	ensure_stdio();
+	(void)signal(SIGPIPE, SIG_IGN);
+	failure = args_parse(argc, argv, &args);
+	if (failure)
+		return failure_print(failure, args.json);
+	return run(&args);
+}

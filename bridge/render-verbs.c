@@ -1,0 +1,300 @@
+#include "bridge/render.h"
+
+#include <string.h>
+
+#include "base/util.h"
+
+static json_int_t integer(const json_t *object, const char *field)
+{
+	return json_integer_value(json_object_get(object, field));
+}
+
+static void titled(const struct render *r, const char *title, const json_t *object,
+		   const char *field)
+{
+	(void)fputs(title, r->out);
+	render_text(r, object, field);
+	(void)fputc('\n', r->out);
+}
+
+void render_up(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"state", "state_dir", CELL_NAME, false},
+		{"view", "mount", CELL_NAME, false},
+		{"limbd", "limbd_pid", CELL_INTEGER, false},
+	};
+
+	(void)fprintf(r->out, "limbd %s\n",
+		      json_is_true(json_object_get(result, "started")) ? "started"
+								       : "was up already");
+	render_fields(r, result, c, ARRAY_SIZE(c));
+}
+
+void render_down(const struct render *r, const json_t *result)
+{
+	const json_t *running = json_object_get(result, "environments_running");
+	static const struct column c[] = {
+		{"still running", "environments_running", CELL_LIST, false},
+	};
+
+	(void)fputs(json_is_true(json_object_get(result, "stopped")) ? "limbd ended\n"
+								     : "limbd was not up\n",
+		    r->out);
+	if (json_array_size(running))
+		render_fields(r, result, c, ARRAY_SIZE(c));
+}
+
+void render_status(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"ENVIRONMENT", "environment", CELL_TEXT, false},
+		{"STATE", "state", CELL_TEXT, false},
+		{"VIEW", "view", CELL_TEXT, false},
+		{"INCARNATION", "incarnation", CELL_INTEGER, true},
+		{"SEQ", "seq", CELL_INTEGER, true},
+		{"HEARD", "age_ms", CELL_MS, true},
+		{"REASON", "reasons", CELL_REASONS, false},
+	};
+	const json_t *env, *environments = json_object_get(result, "environments");
+	size_t i;
+
+	if (json_array_size(environments) == 0)
+		(void)fputs("no environments; make one: limb create NAME\n", r->out);
+	render_table(r, environments, c, ARRAY_SIZE(c));
+	json_array_foreach(environments, i, env)
+	{
+		static const struct {
+			const char *field, *text;
+		} counts[] = {
+			{"conflicts", "conflicts"},
+			{"unapplied", "changes that the environment refused"},
+			{"pending_changes", "changes on their way"},
+			{"polled_directories", "directories polled for want of watches"},
+			{"audit_differences", "differences found by the sweep"},
+			{"ignored_names", "names that cannot be kept"},
+		};
+		const json_t *n = json_object_get(env, "counts");
+
+		for (size_t k = 0; k < ARRAY_SIZE(counts); k++)
+			if (integer(n, counts[k].field) > 0)
+				(void)fprintf(
+					r->out, "%s: %lld %s\n",
+					json_string_value(json_object_get(env, "environment")),
+					(long long)integer(n, counts[k].field), counts[k].text);
+	}
+}
+
+void render_inspect(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"environment", "environment", CELL_TEXT, false},
+		{"id", "id", CELL_TEXT, false},
+		{"provider", "provider", CELL_TEXT, false},
+		{"state", "state", CELL_TEXT, false},
+		{"reasons", "reasons", CELL_REASONS, false},
+		{"incarnation", "incarnation", CELL_INTEGER, false},
+		{"created", "created_at", CELL_TEXT, false},
+		{"root inside", "root", CELL_NAME, false},
+		{"root here", "host_root", CELL_NAME, false},
+		{"view", "view", CELL_NAME, false},
+		{"mode", "mode", CELL_TEXT, false},
+		{"class", "class", CELL_TEXT, false},
+		{"seq", "seq", CELL_INTEGER, false},
+		{"isolation", "isolation", CELL_LIST, false},
+	};
+	static const struct column journal[] = {
+		{"journal", "path", CELL_NAME, false},
+		{"  bytes", "bytes", CELL_BYTES, false},
+		{"  records", "records", CELL_INTEGER, false},
+	};
+	static const struct column tree[] = {
+		{"files", "files", CELL_INTEGER, false},
+		{"directories", "directories", CELL_INTEGER, false},
+		{"bytes", "bytes", CELL_BYTES, false},
+		{"content", "content_hash", CELL_TEXT, false},
+		{"full", "full_hash", CELL_TEXT, false},
+	};
+	static const struct column limits[] = {
+		{"LIMIT", "name", CELL_TEXT, false},
+		{"VALUE", "value", CELL_TEXT, false},
+		{"ENFORCED BY", "enforced", CELL_TEXT, false},
+	};
+
+	render_fields(r, result, c, ARRAY_SIZE(c));
+	render_fields(r, json_object_get(result, "journal"), journal, ARRAY_SIZE(journal));
+	render_fields(r, json_object_get(result, "tree"), tree, ARRAY_SIZE(tree));
+	render_table(r, json_object_get(result, "limits"), limits, ARRAY_SIZE(limits));
+}
+
+void render_create(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"environment", "environment", CELL_TEXT, false},
+		{"state", "state", CELL_TEXT, false},
+		{"view", "view", CELL_NAME, false},
+		{"files", "files", CELL_INTEGER, false},
+		{"bytes", "bytes", CELL_BYTES, false},
+		{"took", "duration_ms", CELL_MS, false},
+	};
+
+	render_fields(r, result, c, ARRAY_SIZE(c));
+}
+
+void render_state(const struct render *r, const json_t *result)
+{
+	render_text(r, result, "environment");
+	titled(r, ": ", result, "state");
+}
+
+static void ls_environments(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"ENVIRONMENT", "environment", CELL_TEXT, false},
+		{"PROVIDER", "provider", CELL_TEXT, false},
+		{"STATE", "state", CELL_TEXT, false},
+		{"INCARNATION", "incarnation", CELL_INTEGER, true},
+		{"SEQ", "seq", CELL_INTEGER, true},
+		{"HEARD", "age_ms", CELL_MS, true},
+		{"VIEW", "view", CELL_NAME, false},
+	};
+	const json_t *environments = json_object_get(result, "environments"), *env;
+	size_t i;
+
+	if (!r->nul) {
+		render_table(r, environments, c, ARRAY_SIZE(c));
+		return;
+	}
+	json_array_foreach(environments, i, env) render_name(r, env, "environment");
+}
+
+void render_ls(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"MODE", "mode", CELL_TEXT, false},
+		{"TYPE", "type", CELL_TEXT, false},
+		{"OWNER", "owner", CELL_TEXT, false},
+		{"SIZE", "size_bytes", CELL_INTEGER, true},
+		{"MODIFIED", "modified_at", CELL_TEXT, false},
+		{"NAME", "name", CELL_NAME, false},
+	};
+	const json_t *entries = json_object_get(result, "entries"), *entry;
+	size_t i;
+
+	if (!entries) {
+		ls_environments(r, result);
+		return;
+	}
+	if (r->nul)
+		json_array_foreach(entries, i, entry) render_name(r, entry, "name");
+	else
+		render_table(r, entries, c, ARRAY_SIZE(c));
+	if (json_is_true(json_object_get(result, "truncated")) && !r->nul)
+		(void)fprintf(r->out, "%zu of %lld are shown\n", json_array_size(entries),
+			      (long long)integer(result, "total"));
+}
+
+void render_sync(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"not seen yet by", "mounts_behind", CELL_LIST, false},
+	};
+	char took[RENDER_SHORT_MAX];
+
+	render_text(r, result, "environment");
+	(void)fprintf(r->out, ": durable at %lld%s, %s\n", (long long)integer(result, "seq"),
+		      json_is_true(json_object_get(result, "consistent")) ? " (consistent)" : "",
+		      render_ms_text(took, (double)integer(result, "duration_ms")));
+	render_fields(r, result, c, ARRAY_SIZE(c));
+}
+
+void render_verify(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"PATH", "path", CELL_NAME, false},
+		{"FIELD", "field", CELL_TEXT, false},
+		{"JOURNAL", "journal", CELL_TEXT, false},
+		{"ENVIRONMENT", "environment", CELL_TEXT, false},
+	};
+	static const struct column unsupported[] = {
+		{"NOT HELD HERE", "path", CELL_NAME, false},
+		{"FIELD", "field", CELL_TEXT, false},
+	};
+	const json_t *differences = json_object_get(result, "differences");
+	char bytes[RENDER_SHORT_MAX];
+
+	titled(r, "journal      ", json_object_get(result, "journal"), "content");
+	titled(r, "environment  ", json_object_get(result, "environment_side"), "content");
+	if (json_is_true(json_object_get(result, "equal")))
+		(void)fprintf(r->out, "equal\n");
+	else
+		(void)fprintf(r->out, "differ: %zu%s\n", json_array_size(differences),
+			      json_is_true(json_object_get(result, "truncated")) ? " and more"
+										 : "");
+	(void)fprintf(r->out, "%lld files, %lld directories, %s\n",
+		      (long long)integer(result, "files"),
+		      (long long)integer(result, "directories"),
+		      render_bytes_text(bytes, (double)integer(result, "bytes")));
+	render_table(r, differences, c, ARRAY_SIZE(c));
+	render_table(r, json_object_get(result, "unsupported"), unsupported,
+		     ARRAY_SIZE(unsupported));
+}
+
+void render_rebuild(const struct render *r, const json_t *result)
+{
+	char took[RENDER_SHORT_MAX];
+
+	render_text(r, result, "environment");
+	(void)fprintf(r->out, ": incarnation %lld after %lld, %s\n",
+		      (long long)integer(result, "incarnation"),
+		      (long long)integer(result, "previous_incarnation"),
+		      render_ms_text(took, (double)integer(result, "duration_ms")));
+	render_verify(r, result);
+}
+
+void render_seq(const struct render *r, const json_t *result)
+{
+	render_text(r, result, "environment");
+	titled(r, ": done, at ", result, "seq");
+}
+
+void render_rm(const struct render *r, const json_t *result)
+{
+	if (!json_object_get(result, "removed")) {
+		render_copied(r, result);
+		return;
+	}
+	render_text(r, result, "environment");
+	(void)fputs(json_is_true(json_object_get(result, "journal_kept"))
+			    ? ": removed, its journal is kept\n"
+			    : ": removed\n",
+		    r->out);
+}
+
+void render_trust(const struct render *r, const json_t *result)
+{
+	render_text(r, result, "environment");
+	titled(r, ": mode ", result, "mode");
+}
+
+void render_ps(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"PID", "pid", CELL_INTEGER, true},    {"PPID", "ppid", CELL_INTEGER, true},
+		{"STATE", "state", CELL_TEXT, false},  {"MEMORY", "memory_bytes", CELL_BYTES, true},
+		{"JOB", "job_id", CELL_TEXT, false},   {"STARTED", "started_at", CELL_TEXT, false},
+		{"COMMAND", "argv", CELL_LIST, false},
+	};
+
+	render_table(r, json_object_get(result, "processes"), c, ARRAY_SIZE(c));
+}
+
+void render_copied(const struct render *r, const json_t *result)
+{
+	char bytes[RENDER_SHORT_MAX];
+
+	render_text(r, result, "environment");
+	(void)fprintf(r->out, ": %lld files, %s, at %lld\n", (long long)integer(result, "files"),
+		      render_bytes_text(bytes, (double)integer(result, "bytes")),
+		      (long long)integer(result, "seq"));
+}

@@ -1,0 +1,182 @@
+#include "bridge/verbs.h"
+
+#include <string.h>
+
+#include "base/util.h"
+
+/* clang-format off */
+#define NAME_ARG {"name", VALUE_NAME, false, "NAME"}
+
+const struct verb_flag verb_common_flags[] = {
+	{"json", 0, VALUE_SWITCH, NULL, NULL, "one JSON object on stdout"},
+	{"quiet", 'q', VALUE_SWITCH, NULL, NULL, "ids only"},
+	{"null", 'z', VALUE_SWITCH, NULL, NULL, "end names with NUL and leave them as they are"},
+	{"state", 0, VALUE_HOST_PATH, NULL, "DIR", "the brain's state directory"},
+	{"help", 'h', VALUE_SWITCH, NULL, NULL, "what the verb takes"},
+	{0},
+};
+
+static const struct verb_flag up_flags[] = {
+	{"mount", 0, VALUE_HOST_PATH, "mount", "DIR", "where the view is mounted"},
+	{"foreground", 0, VALUE_SWITCH, "foreground", NULL, "stay until limbd ends"},
+	{0},
+};
+
+static const struct verb_flag down_flags[] = {
+	{"stop", 0, VALUE_SWITCH, "stop", NULL, "stop the environments, too"},
+	{0},
+};
+
+static const struct verb_flag create_flags[] = {
+	{"provider", 0, VALUE_PROVIDER, "provider", "PROVIDER[:TARGET]", "who runs it (bwrap)"},
+	{"from", 0, VALUE_HOST_PATH, "from", "DIR", "copy DIR into a new root"},
+	{"root", 0, VALUE_HOST_PATH, "root", "DIR", "use DIR in place"},
+	{"spec", 0, VALUE_HOST_PATH, "spec", "FILE", "more settings, as JSON"},
+	{0},
+};
+
+static const struct verb_flag rm_flags[] = {
+	{"force", 'f', VALUE_SWITCH, "force", NULL, "also with changes that are not durable"},
+	{"keep-journal", 0, VALUE_SWITCH, "keep_journal", NULL, "keep its history"},
+	{0},
+};
+
+static const struct verb_flag exec_flags[] = {
+	{"cwd", 'w', VALUE_PATH, "cwd", "DIR", "directory to start in (the root)"},
+	{"env", 'e', VALUE_ENV, "env", "K=V", "a variable, may be repeated"},
+	{"timeout", 0, VALUE_SECONDS, "timeout_ms", "S", "end it after S seconds, status 124"},
+	{"detach", 'd', VALUE_SWITCH, "detach", NULL, "print the job's id and leave it"},
+	{"tty", 't', VALUE_SWITCH, "tty", NULL, "give it a terminal"},
+	{"shell", 0, VALUE_TEXT, "shell", "NAME", "run it in the shell session NAME"},
+	{"key", 0, VALUE_TEXT, "key", "KEY", "never run twice for one KEY"},
+	{"max-output", 0, VALUE_SIZE, "max_output_bytes", "BYTES", "how much of each stream --json has (1M)"},
+	{"queue", 0, VALUE_SWITCH, "queue", NULL, "wait until the environment can run it"},
+	{"despite-unapplied", 0, VALUE_SWITCH, "despite_unapplied", NULL, "also with refused changes"},
+	{0},
+};
+
+static const struct verb_flag sync_flags[] = {
+	{"timeout", 0, VALUE_SECONDS, "timeout_ms", "S", "give up after S seconds (60), status 124"},
+	{"freeze", 0, VALUE_SWITCH, "freeze", NULL, "stop the processes meanwhile"},
+	{0},
+};
+
+static const struct verb_flag verify_flags[] = {
+	{"paths", 0, VALUE_PATHS, "paths", "PATH...", "these only"},
+	{0},
+};
+
+static const struct verb_flag rebuild_flags[] = {
+	{"at", 0, VALUE_POINT, "at", "POINT|consistent", "how it was then (newest)"},
+	{"force", 'f', VALUE_SWITCH, "force", NULL, "also while it is alive"},
+	{0},
+};
+
+static const struct verb_flag trust_flags[] = {
+	{"off", 0, VALUE_SWITCH, "off", NULL, "back to mode look"},
+	{0},
+};
+
+static const struct verb_flag journal_verify_flags[] = {
+	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
+	{0},
+};
+
+static const struct verb_flag journal_dump_flags[] = {
+	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
+	{"since", 0, VALUE_SEQ, "since", "SEQ", "records from SEQ on"},
+	{0},
+};
+
+const struct verb verb_table[] = {
+	{"up", "start limbd", HANDLE_UP, EFFECT_CHANGE,
+		{{0}}, up_flags, NULL, render_up, "state_dir"},
+	{"down", "end limbd and the view; environments run on", HANDLE_DOWN, EFFECT_CHANGE,
+		{{0}}, down_flags, NULL, render_down, "environments_running/"},
+	{"status", "how each environment is", HANDLE_DAEMON, EFFECT_READ,
+		{{"name", VALUE_NAME, true, "NAME"}}, NULL, "ok", render_status,
+		"environments/environment"},
+	{"doctor", "check this machine", HANDLE_DOCTOR, EFFECT_READ,
+		{{0}}, NULL, NULL, NULL, NULL},
+	{"create", "make an environment", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, create_flags, NULL, render_create, "environment"},
+	{"start", "start an environment", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, NULL, NULL, render_state, "environment"},
+	{"stop", "stop an environment, keep its files", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, NULL, NULL, render_state, "environment"},
+	{"pause", "stop its processes where they are", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, NULL, NULL, render_state, "environment"},
+	{"resume", "let them go on", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, NULL, NULL, render_state, "environment"},
+	{"ls", "list environments, or a directory of one", HANDLE_DAEMON, EFFECT_READ,
+		{{"path", VALUE_FILE, true, "NAME[@POINT]:PATH"}}, NULL, NULL, render_ls,
+		"entries/name,environments/environment"},
+	{"inspect", "all about an environment", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG}, NULL, NULL, render_inspect, "environment"},
+	{"exec", "run a command in an environment", HANDLE_EXEC, EFFECT_RUN,
+		{NAME_ARG, {"argv", VALUE_ARGV, false, "-- CMD ARG..."}},
+		exec_flags, NULL, NULL, "job_id"},
+	{"sync", "wait until everything is durable", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG}, sync_flags, NULL, render_sync, "seq"},
+	{"verify", "compare both sides, byte for byte", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG}, verify_flags, "equal", render_verify, "differences/path"},
+	{"accept", "take a replaced subtree or root as meant", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
+	{"rebuild", "make a lost environment again", HANDLE_DAEMON, EFFECT_DESTROY,
+		{NAME_ARG}, rebuild_flags, "equal", render_rebuild, "environment"},
+	{"rm", "remove an environment, or a file of one", HANDLE_DAEMON, EFFECT_DESTROY,
+		{{"path", VALUE_FILE, false, "NAME[:PATH]"}}, rm_flags, NULL, render_rm,
+		"environment"},
+	{"trust", "view an environment in mode work", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, trust_flags, NULL, render_trust, "environment"},
+	{"ps", "processes of an environment", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG}, NULL, NULL, render_ps, "processes/pid"},
+	{"cp", "copy into or out of an environment", HANDLE_COPY, EFFECT_CHANGE,
+		{{"src", VALUE_COPY, false, "SRC"}, {"dst", VALUE_COPY, false, "DST"}},
+		NULL, NULL, render_copied, "seq"},
+	{"mv", "rename within an environment", HANDLE_DAEMON, EFFECT_CHANGE,
+		{{"src", VALUE_COPY, false, "NAME:PATH"}, {"dst", VALUE_COPY, false, "NAME:PATH"}},
+		NULL, NULL, render_copied, "seq"},
+	{"journal verify", "check a journal's chain and content", HANDLE_JOURNAL, EFFECT_READ,
+		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
+	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,
+		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_dump_flags, NULL, NULL, NULL},
+	{"help", "this list, or what a verb takes", HANDLE_HELP, EFFECT_READ,
+		{{"verb", VALUE_TEXT, true, "VERB"}, {"word", VALUE_TEXT, true, ""}},
+		NULL, NULL, NULL, NULL},
+};
+/* clang-format on */
+
+const size_t verb_table_count = ARRAY_SIZE(verb_table);
+
+const struct verb *verb_find(const char *first, const char *second, int *ret_words)
+{
+	for (size_t i = 0; i < verb_table_count; i++) {
+		const char *name = verb_table[i].name, *space = strchr(name, ' ');
+
+		if (!space) {
+			if (strcmp(name, first) != 0)
+				continue;
+			*ret_words = 1;
+			return &verb_table[i];
+		}
+		if (second && strlen(first) == (size_t)(space - name) &&
+		    strncmp(name, first, strlen(first)) == 0 && strcmp(space + 1, second) == 0) {
+			*ret_words = 2;
+			return &verb_table[i];
+		}
+	}
+	return NULL;
+}
+
+const char *verb_effect_text(enum verb_effect effect)
+{
+	static const char *const text[] = {
+		[EFFECT_READ] = "changes nothing",
+		[EFFECT_RUN] = "runs programs in the environment",
+		[EFFECT_CHANGE] = "makes changes",
+		[EFFECT_DESTROY] = "can drop what is there",
+	};
+
+	return text[effect];
+}
