@@ -339,14 +339,15 @@ static void parse_size(void **state)
 	}
 }
 
-#define X62 "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+#define LONGEST "axxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" /* 63 bytes */
+#define TOO_LONG (LONGEST "x")
 
 /* NAME is [a-z0-9][a-z0-9_-]{0,62}. */
 static void names(void **state)
 {
-	static const char *const good[] = {"a", "0", "a-b_c", "9z", "a" X62};
-	static const char *const bad[] = {"",	"-a", "_a",	   "A",	  "aB",	      "a.b", "a/b",
-					  "..", "a ", "a" X62 "x", "a~1", "\xc3\xbc", "a\n"};
+	static const char *const good[] = {"a", "0", "a-b_c", "9z", LONGEST};
+	static const char *const bad[] = {"",	"-a", "_a",	"A",   "aB",	   "a.b", "a/b",
+					  "..", "a ", TOO_LONG, "a~1", "\xc3\xbc", "a\n"};
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
 		assert_true(text_name_ok(good[i]));
@@ -358,9 +359,9 @@ static void names(void **state)
 static void labels(void **state)
 {
 	static const char *const good[] = {"a",	  "_",	     "V1.2-rc_3", "head",
-					   "Now", "nowhere", "a" X62};
-	static const char *const bad[] = {"",	 "1",	".a",  "-a",  "HEAD",	  "now",
-					  "a:b", "a~1", "a@b", "a b", "a" X62 "x"};
+					   "Now", "nowhere", LONGEST};
+	static const char *const bad[] = {"",	 "1",	".a",  "-a",  "HEAD",  "now",
+					  "a:b", "a~1", "a@b", "a b", TOO_LONG};
 
 	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
 		assert_true(text_label_ok(good[i]));
