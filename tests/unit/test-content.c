@@ -141,6 +141,26 @@ static void an_insertion_changes_little(void **state)
 	free(data);
 }
 
+struct walked {
+	uint64_t at, data_bytes;
+	size_t n_pieces, n_holes;
+	bool last_hole;
+};
+
+static int note_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
+{
+	struct walked *w = userdata;
+
+	if (offset != w->at || len == 0 || (!hash && w->last_hole && w->n_pieces > 0))
+		return -EINVAL;
+	w->at += len;
+	w->n_pieces++;
+	w->n_holes += !hash;
+	w->data_bytes += hash ? len : 0;
+	w->last_hole = !hash;
+	return 0;
+}
+
 /* Data and holes in any order read as the plain bytes do, at any offset and length;
  * how data and holes were handed over makes no difference. */
 static void random_reads_are_right(void **state)
@@ -148,6 +168,7 @@ static void random_reads_are_right(void **state)
 	for (unsigned round = 0; round < 40; round++) {
 		size_t n = 0, cap = 6 * MIB, n_parts = 1 + random_below(round < 20 ? 8 : 300);
 		uint8_t *data = calloc(1, cap);
+		struct walked w = {0};
 		struct content_ref ref;
 		bool holes = false;
 
@@ -170,31 +191,13 @@ static void random_reads_are_right(void **state)
 		assert_int_equal(content_writer_end(writer, &ref), 0);
 		assert_ref(&ref, data, n);
 		assert_int_equal(ref.holes, holes);
+		assert_int_equal(content_walk(&ref, pieces_fetch, pieces, note_piece, &w), 0);
+		assert_int_equal(w.at, n);
 		for (unsigned i = 0; i < 60; i++)
 			assert_range(&ref, data, random_below(n + 100),
 				     random_below(i % 2 ? 1000 : n + 100));
 		free(data);
 	}
-}
-
-struct walked {
-	uint64_t at, data_bytes;
-	size_t n_pieces, n_holes;
-	bool last_hole;
-};
-
-static int note_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
-{
-	struct walked *w = userdata;
-
-	if (offset != w->at || len == 0 || (!hash && w->last_hole && w->n_pieces > 0))
-		return -EINVAL;
-	w->at += len;
-	w->n_pieces++;
-	w->n_holes += !hash;
-	w->data_bytes += hash ? len : 0;
-	w->last_hole = !hash;
-	return 0;
 }
 
 /* A gigabyte that holds one byte is two holes and a chunk, in one list. */
@@ -394,17 +397,17 @@ static void hostile_lists_are_refused(void **state)
 	lens[3] = 100;
 	put_list(hashes, lens, 4, ref.root); /* an empty piece */
 	assert_refused(&ref);
-	lens[2] = UINT64_MAX - 99; /* wraps around to the right sum */
+	lens[2] = UINT64_MAX - 99; /* a hole that wraps around to the right sum */
 	lens[3] = 200;
+	memset(hashes[2], 0, SHA256_BYTES);
 	put_list(hashes, lens, 4, ref.root);
 	assert_refused(&ref);
-	lens[0] = 50; /* not the chunk's length */
-	lens[1] = 150;
-	lens[2] = 100;
-	put_list(hashes, lens, 3, ref.root);
-	{
+	memcpy(hashes[2], hash, SHA256_BYTES);
+	for (lens[0] = 99; lens[0] <= 101; lens[0] += 2) { /* not the chunk's length */
 		_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 
+		ref.size_bytes = lens[0];
+		put_list(hashes, lens, 1, ref.root);
 		assert_int_equal(content_read(&ref, 0, 300, pieces_fetch, pieces, &b), -EBADMSG);
 	}
 	lens[0] = CHUNK_MAX + 1; /* no chunk is that long */
@@ -435,19 +438,34 @@ static void hostile_lists_are_refused(void **state)
 	}
 }
 
+static int forget_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
+{
+	pieces_find(pieces, hash)->hash[0] ^= 1;
+	return 1;
+}
+
 /* A piece that is missing is -ENOENT, and nothing is appended. */
 static void a_missing_piece_is_told(void **state)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	struct pieces *none = pieces_new();
-	uint8_t *data = malloc(MIB);
-	struct content_ref ref;
+	uint8_t *data = malloc(2 * MIB);
+	struct content_ref ref, last;
 
-	random_fill(data, MIB);
-	ref = write_whole(data, MIB);
-	assert_int_equal(content_read(&ref, 0, MIB, pieces_fetch, none, &b), -ENOENT);
+	random_fill(data, 2 * MIB);
+	last = write_whole(data + 2 * MIB - 1000, 1000);
+	content_writer_begin(writer);
+	assert_int_equal(content_writer_data(writer, data, 2 * MIB - 1000), 0);
+	assert_int_equal(content_writer_hole(writer, 1), 0);
+	assert_int_equal(content_writer_data(writer, data + 2 * MIB - 1000, 1000), 0);
+	assert_int_equal(content_writer_end(writer, &ref), 0);
+	assert_int_equal(content_read(&ref, 0, SIZE_MAX, pieces_fetch, pieces, &b), 0);
+	assert_int_equal(buf_len(&b), 2 * MIB + 1);
+
+	buf_clear(&b);
+	assert_int_equal(content_walk(&last, pieces_fetch, pieces, forget_piece, NULL), 1);
+	assert_int_equal(content_read(&ref, 0, SIZE_MAX, pieces_fetch, pieces, &b), -ENOENT);
 	assert_int_equal(buf_len(&b), 0);
-	pieces_free(none);
+	assert_int_equal(content_read(&ref, 0, MIB, pieces_fetch, pieces, &b), 0);
 	free(data);
 }
 

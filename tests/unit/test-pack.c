@@ -417,6 +417,24 @@ static void lying_frames_are_refused(void **state)
 	assert_reads(&placed[1]);
 }
 
+/* A frame that is sound but larger than any may be. */
+static void a_huge_frame_is_refused(void **state)
+{
+	size_t n = FRAME_RAW_MAX + 8;
+	uint8_t *frame = calloc(1, FRAME_HEADER_BYTES + FRAME_MEMBER_BYTES + n);
+
+	memcpy(frame, "LFRM\1\0\1\0", 8);
+	put_le32(frame + 8, (uint32_t)n);
+	put_le32(frame + 12, (uint32_t)n);
+	put_le32(frame + FRAME_HEADER_BYTES + 32, (uint32_t)n);
+	frame[FRAME_HEADER_BYTES + 36] = FRAME_CHUNK;
+	sha256(frame + FRAME_HEADER_BYTES + FRAME_MEMBER_BYTES, n, frame + FRAME_HEADER_BYTES);
+	reseal(frame);
+	assert_frame_refused(frame, FRAME_HEADER_BYTES + FRAME_MEMBER_BYTES + n,
+			     frame + FRAME_HEADER_BYTES);
+	free(frame);
+}
+
 /* Not there is told apart from damaged. */
 static void an_unknown_hash_is_not_found(void **state)
 {
@@ -468,15 +486,11 @@ static void threads_read_together(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(headers_tell_damage),
-		TEST(contents_come_back),
-		TEST(frames_have_limits),
-		TEST(noise_is_stored_as_it_is),
-		TEST(a_walk_meets_all),
-		TEST(a_walk_ends_at_a_torn_frame),
-		TEST(no_flip_gives_wrong_bytes),
-		TEST(lying_frames_are_refused),
-		TEST(an_unknown_hash_is_not_found),
+		TEST(headers_tell_damage),	 TEST(contents_come_back),
+		TEST(frames_have_limits),	 TEST(noise_is_stored_as_it_is),
+		TEST(a_walk_meets_all),		 TEST(a_walk_ends_at_a_torn_frame),
+		TEST(no_flip_gives_wrong_bytes), TEST(lying_frames_are_refused),
+		TEST(a_huge_frame_is_refused),	 TEST(an_unknown_hash_is_not_found),
 		TEST(threads_read_together),
 	};
 
