@@ -122,7 +122,7 @@ static void add_xattr(struct buf *b, const char *name, const void *value, uint32
 static void a_file_with_everything(void **state)
 {
 	struct buf xattrs = BUF_INIT(0);
-	char name[16];
+	char name[32];
 	struct node n;
 
 	fill_file(&n, NULL, 0);
