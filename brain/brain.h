@@ -1,0 +1,64 @@
+/*
+ * brain.h - limbd's data model: the brain, its environments, and who owns what.
+ *
+ * One loop thread owns every struct here.  Helper threads (uv_queue_work) get
+ * values and descriptors, never these structs.  Modules, each with its header:
+ *
+ *	state	  the state directory: opening, locking, the brain's own log
+ *	env	  an environment: its log, index, registry entry, condition
+ *	commit	  group commit of an environment's records and content
+ *	provider  running provider executables
+ *	link	  the transport and limb-ingest of an attached environment
+ *	attach	  HELLO and WELCOME: which incarnation this is, what may happen
+ *	intake	  what an environment says became of its files, into the log
+ *	feed	  TREE_GET and PULL: what the brain has, for the environment
+ *	job	  jobs: records, output files, who waits
+ *	life	  create, start, stop, rebuild, remove
+ *	verify	  both sides compared, byte by byte
+ *	view	  limb-fs processes
+ *	rpc	  clients; verb-*.c: the verbs that they call
+ *
+ * STATE/  limbd.sock limbd.lock limbd.log
+ *	brain/log/		envs/ID/{log,index.N,jobs,hands,root,intent}
+ *	store/main/		mnt/ (or where --mount says)
+ */
+#ifndef BRAIN_BRAIN_H
+#define BRAIN_BRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "journal/log.h"
+#include "journal/store.h"
+
+struct env;
+struct rpc_server;
+struct job;
+
+struct brain {
+	uv_loop_t *loop;
+	char *state_dir; /* absolute */
+	char *mount_dir; /* absolute */
+	char *socket_path;
+	int state_fd, envs_fd, lock_fd;
+	uint8_t id[16];
+	uint64_t term;
+	struct log *log; /* the brain's own */
+	struct store *store;
+	struct env *envs; /* list, by name */
+	struct job *jobs; /* list, newest first */
+	struct rpc_server *rpc;
+	int64_t started_ns;
+	char *helper_dir; /* where limb-ingest, limb-fs ... are: pkglibexecdir or the build tree */
+	bool in_build_tree;
+	char *syncd_path; /* limb-syncd on this machine */
+	bool stopping;
+	uv_check_t commit_check; /* starts group commits once per loop turn */
+	void (*stopped)(struct brain *b);
+};
+
+/* Path of a helper program (limb-ingest, limb-fs, providers/bwrap): malloc'ed. */
+char *brain_helper(const struct brain *b, const char *name);
+
+#endif

@@ -1,0 +1,190 @@
+/* The contract's objects of an environment: `inspect` and its part of `status`. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "brain/env.h"
+#include "brain/job.h"
+#include "brain/link.h"
+#include "brain/view.h"
+
+static json_t *number(uint64_t n)
+{
+	return json_integer((json_int_t)n);
+}
+
+static void set(json_t *o, const char *key, json_t *v)
+{
+	(void)json_object_set_new(o, key, v);
+}
+
+static json_t *hash_text(const uint8_t hash[SHA256_BYTES])
+{
+	char text[8 + 2 * SHA256_BYTES];
+
+	memcpy(text, "sha256:", 7);
+	text_hex(text + 7, hash, SHA256_BYTES);
+	return json_string(text);
+}
+
+static void add_reasons(json_t *list, const struct env *env, const struct env_reason *rs, size_t n)
+{
+	char when[CLOCK_TEXT_MAX];
+
+	for (size_t i = 0; i < n; i++) {
+		const char *code = rs[i].code;
+		json_t *steps = json_array(), *o = json_object();
+
+		if (strncmp(code, "root_", 5) == 0)
+			(void)json_array_append_new(steps,
+						    json_sprintf("limb rebuild %s", env->name));
+		else if (strcmp(code, "watch_limit") == 0)
+			(void)json_array_append_new(
+				steps, json_string("sysctl fs.inotify.max_user_watches=1048576"));
+		else if (strcmp(code, "instance_limit") == 0)
+			(void)json_array_append_new(
+				steps, json_string("sysctl fs.inotify.max_user_instances=1024"));
+		else if (strcmp(code, "mount_changed") == 0)
+			(void)json_array_append_new(steps,
+						    json_sprintf("limb accept %s PATH", env->name));
+		else
+			(void)json_array_append_new(steps,
+						    json_sprintf("limb inspect %s", env->name));
+		set(o, "code", json_string(code));
+		set(o, "detail", json_string(rs[i].detail ? rs[i].detail : ""));
+		set(o, "next_steps", steps);
+		set(o, "since_at", json_string(clock_format(when, rs[i].since_ns)));
+		(void)json_array_append_new(list, o);
+	}
+}
+
+static json_t *reasons(const struct env *env)
+{
+	json_t *list = json_array();
+
+	add_reasons(list, env, env->reasons, env->n_reasons);
+	add_reasons(list, env, env->said, env->n_said);
+	return list;
+}
+
+static json_t *pids(const struct env *env)
+{
+	json_t *o = json_object();
+	int transport = link_transport_pid(env), ingest = link_ingest_pid(env), fs = view_pid(env);
+
+	if (env->init_pid > 0)
+		set(o, "init", json_integer(env->init_pid));
+	if (env->syncd_host_pid > 0)
+		set(o, "syncd", json_integer(env->syncd_host_pid));
+	if (transport)
+		set(o, "transport", json_integer(transport));
+	if (ingest)
+		set(o, "ingest", json_integer(ingest));
+	if (fs)
+		set(o, "fs", json_integer(fs));
+	return o;
+}
+
+static json_t *tree(struct env *env)
+{
+	json_t *o = json_object();
+	struct index_counts c = {0};
+	struct index_txn *t;
+	uint8_t content[SHA256_BYTES], full[SHA256_BYTES];
+
+	if (index_read_begin(env->index, &t) < 0)
+		return o;
+	(void)index_counts(t, &c);
+	set(o, "files", number(c.files));
+	set(o, "directories", number(c.directories));
+	set(o, "symlinks", number(c.symlinks));
+	set(o, "others", number(c.others));
+	set(o, "bytes", number(c.bytes));
+	if (index_tree_hash(t, INDEX_NOW, env->unheld, content, full) == 0) {
+		set(o, "content_hash", hash_text(content));
+		set(o, "full_hash", hash_text(full));
+	}
+	index_read_end(t);
+	return o;
+}
+
+json_t *env_json_inspect(struct env *env)
+{
+	json_t *o = json_object(), *syncd = json_object(), *journal = json_object();
+	char when[CLOCK_TEXT_MAX], uuid[37], sha[65];
+	const char *h = env->id_hex;
+	uint64_t seq = env_seq(env);
+
+	(void)snprintf(uuid, sizeof(uuid), "%.8s-%.4s-%.4s-%.4s-%.12s", h, h + 8, h + 12, h + 16,
+		       h + 20);
+	set(o, "environment", json_string(env->name));
+	set(o, "id", json_string(uuid));
+	set(o, "provider", json_string(env->provider));
+	set(o, "state", json_string(env_state_name(env_state(env))));
+	set(o, "reasons", reasons(env));
+	set(o, "incarnation", number(env->incarnation));
+	set(o, "created_at", json_string(clock_format(when, env->created_ns)));
+	set(o, "root", json_string(env->root ? env->root : ""));
+	if (env->host_root)
+		set(o, "host_root", json_string(env->host_root));
+	set(o, "view", json_sprintf("%s/%s", env->brain->mount_dir, env->name));
+	set(o, "seq", number(seq));
+	set(o, "class", json_string(env->class));
+	set(o, "mode", json_string(env->work_mode ? "work" : "look"));
+	set(o, "pids", pids(env));
+	text_hex(sha, env->syncd_sha256, 32);
+	set(syncd, "version", json_string(env->syncd_version));
+	set(syncd, "sha256", json_sprintf("sha256:%s", sha));
+	set(syncd, "static", json_boolean(env->syncd_static));
+	set(o, "syncd", syncd);
+	set(journal, "path", json_sprintf("%s/log", env->dir));
+	set(journal, "bytes", number(log_bytes(env->log)));
+	set(journal, "segments", number(log_segments(env->log)));
+	set(journal, "records", number(seq));
+	set(o, "journal", journal);
+	set(o, "tree", tree(env));
+	set(o, "isolation", env->isolation ? json_incref(env->isolation) : json_array());
+	set(o, "limits", json_array());
+	if (env->handle)
+		set(o, "provider_handle", json_string(env->handle));
+	set(o, "spec", env->spec ? json_incref(env->spec) : json_object());
+	return o;
+}
+
+json_t *env_json_status(struct env *env)
+{
+	json_t *o = json_object(), *c = json_object();
+	const struct entry_status *s = &env->status;
+	uint64_t now = clock_mono_ms(), seq = env_seq(env);
+	struct index_counts n = {0};
+	struct index_txn *t;
+
+	if (index_read_begin(env->index, &t) == 0) {
+		(void)index_counts(t, &n);
+		index_read_end(t);
+	}
+	set(o, "environment", json_string(env->name));
+	set(o, "incarnation", number(env->incarnation));
+	set(o, "state", json_string(env_state_name(env_state(env))));
+	set(o, "view", json_string(view_state(env)));
+	set(o, "reasons", reasons(env));
+	set(o, "age_ms", number(env->last_word_ms ? now - env->last_word_ms : 0));
+	set(o, "seq", number(seq));
+	set(o, "environment_seq", number(seq));
+	set(c, "files", number(n.files));
+	set(c, "directories", number(n.directories));
+	set(c, "watches", number(s->watches));
+	set(c, "polled_directories", number(s->polled_directories));
+	set(c, "overflows", number(s->overflows));
+	set(c, "rescans", number(s->rescans));
+	set(c, "conflicts", number(0));
+	set(c, "pending_changes", number(s->pending_changes));
+	set(c, "pending_bytes", number(s->pending_bytes));
+	set(c, "unapplied", number(0));
+	set(c, "jobs_running", number(jobs_running_in(env)));
+	set(c, "audit_differences", number(s->audit_differences));
+	set(c, "ignored_names", number(s->ignored_names));
+	set(c, "ignored_bytes", number(s->ignored_bytes));
+	set(c, "sweep_period_ms", number(s->sweep_period_ms));
+	set(c, "refused", number(s->refused));
+	set(o, "counts", c);
+	return o;
+}

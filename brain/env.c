@@ -1,0 +1,424 @@
+#include "brain/env.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/sha256.h"
+#include "base/text.h"
+#include "brain/commit.h"
+#include "brain/link.h"
+#include "brain/view.h"
+
+enum { JSON_MAX = 1 << 20 };
+
+const char *env_state_name(enum env_state s)
+{
+	static const char *const names[] = {
+		[ENV_CREATING] = "creating",
+		[ENV_LIVE] = "live",
+		[ENV_CATCHING_UP] = "catching_up",
+		[ENV_DEGRADED] = "degraded",
+		[ENV_AWAY] = "away",
+		[ENV_LOST] = "lost",
+		[ENV_MOUNT_CHANGED] = "mount_changed",
+		[ENV_HALTED] = "halted",
+		[ENV_HOSTILE] = "hostile",
+		[ENV_PAUSED] = "paused",
+		[ENV_STOPPED] = "stopped",
+	};
+
+	return names[s];
+}
+
+/* The order is that of how much a person has to do about it. */
+enum env_state env_state(const struct env *env)
+{
+	if (env->hostile)
+		return ENV_HOSTILE;
+	if (env->halted || env->failed)
+		return ENV_HALTED;
+	if (env->creating)
+		return ENV_CREATING;
+	if (!env->wanted)
+		return ENV_STOPPED;
+	if (env->lost)
+		return ENV_LOST;
+	if (!link_up(env))
+		return ENV_AWAY;
+	if (!env->has_status || env->status.scanning)
+		return ENV_CATCHING_UP;
+	if (env->mount_changed)
+		return ENV_MOUNT_CHANGED;
+	for (size_t i = 0; i < env->n_said; i++)
+		if (strcmp(env->said[i].code, "mass_delete") != 0)
+			return ENV_DEGRADED;
+	return ENV_LIVE;
+}
+
+static struct env *env_alloc(struct brain *b, const uint8_t id[16], const char *name)
+{
+	struct env *env = calloc(1, sizeof(*env));
+
+	if (!env)
+		return NULL;
+	env->brain = b;
+	env->dir_fd = env->log_fd = -1;
+	env->restore_at = INDEX_NOW;
+	memcpy(env->id, id, sizeof(env->id));
+	text_hex(env->id_hex, id, 16);
+	env->name = strdup(name);
+	env->class = strdup("ordered");
+	if (!env->name || !env->class ||
+	    asprintf(&env->dir, "%s/envs/%s", b->state_dir, env->id_hex) < 0) {
+		env->dir = NULL;
+		env_free(env);
+		return NULL;
+	}
+	return env;
+}
+
+int env_new(struct brain *b, const char *name, struct env **ret)
+{
+	uint8_t id[16];
+
+	random_bytes(id, sizeof(id));
+	/* RFC 9562 version 4, as `id:uuid` of the contract promises. */
+	id[6] = (uint8_t)((id[6] & 0x0f) | 0x40);
+	id[8] = (uint8_t)((id[8] & 0x3f) | 0x80);
+	*ret = env_alloc(b, id, name);
+	if (!*ret)
+		return -ENOMEM;
+	(*ret)->created_ns = clock_real_ns();
+	return 0;
+}
+
+int env_make_dirs(struct env *env)
+{
+	static const char *const names[] = {"log", "jobs", "hands"};
+	int r;
+
+	r = file_make_dir(env->brain->envs_fd, env->id_hex);
+	if (r < 0)
+		return r;
+	env->dir_fd = file_open_dir(env->brain->envs_fd, env->id_hex);
+	if (env->dir_fd < 0)
+		return env->dir_fd;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		r = file_make_dir(env->dir_fd, names[i]);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static char *text_of(json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? strdup(s) : NULL;
+}
+
+static int env_load_json(struct env *env)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(JSON_MAX);
+	json_error_t e;
+	json_t *o;
+	int r;
+
+	r = file_read(env->dir_fd, "env.json", &b);
+	if (r < 0)
+		return r;
+	o = json_loadb((const char *)buf_data(&b), buf_len(&b), 0, &e);
+	if (!json_is_object(o)) {
+		json_decref(o);
+		return -EBADMSG;
+	}
+	env->provider = text_of(o, "provider");
+	env->target = text_of(o, "target");
+	env->user_root = text_of(o, "user_root");
+	env->handle = text_of(o, "handle");
+	env->root = text_of(o, "root");
+	env->host_root = text_of(o, "host_root");
+	env->inner_dir = text_of(o, "inner_dir");
+	env->inner_syncd = text_of(o, "inner_syncd");
+	env->spec = json_incref(json_object_get(o, "spec"));
+	env->wanted = json_is_true(json_object_get(o, "wanted"));
+	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
+	env->creating = json_is_true(json_object_get(o, "creating"));
+	env->first_sync_done = !env->creating;
+	env->created_ns = json_integer_value(json_object_get(o, "created_ns"));
+	json_decref(o);
+	return env->provider ? 0 : -EBADMSG;
+}
+
+static void put(json_t *o, const char *key, const char *value)
+{
+	if (value)
+		(void)json_object_set_new(o, key, json_string(value));
+}
+
+int env_save(struct env *env)
+{
+	json_t *o = json_object();
+	char *text;
+	int r;
+
+	put(o, "provider", env->provider);
+	put(o, "target", env->target);
+	put(o, "user_root", env->user_root);
+	put(o, "handle", env->handle);
+	put(o, "root", env->root);
+	put(o, "host_root", env->host_root);
+	put(o, "inner_dir", env->inner_dir);
+	put(o, "inner_syncd", env->inner_syncd);
+	(void)json_object_set(o, "spec", env->spec);
+	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
+	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
+	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
+	(void)json_object_set_new(o, "created_ns", json_integer(env->created_ns));
+	text = json_dumps(o, JSON_INDENT(1));
+	json_decref(o);
+	if (!text)
+		return -ENOMEM;
+	r = file_replace(env->dir_fd, "env.json", text, strlen(text));
+	free(text);
+	return r;
+}
+
+int env_load(struct brain *b, const uint8_t id[16], const char *name, struct env **ret)
+{
+	struct env *env = env_alloc(b, id, name);
+	int r;
+
+	if (!env)
+		return -ENOMEM;
+	env->dir_fd = file_open_dir(b->envs_fd, env->id_hex);
+	r = env->dir_fd < 0 ? env->dir_fd : env_load_json(env);
+	if (r < 0) {
+		env_free(env);
+		return r;
+	}
+	*ret = env;
+	return 0;
+}
+
+/* The last INCARNATION record, as the index keeps it. */
+int env_resume(struct env *env)
+{
+	struct index_txn *t;
+	const void *body;
+	Limb__Record *rec;
+	size_t n;
+	int r;
+
+	r = index_read_begin(env->index, &t);
+	if (r < 0)
+		return r;
+	env->incarnation = index_incarnation(t);
+	env->last_number = env->taken_number = index_number(t, env->incarnation);
+	env->grant_end = index_next_node(t);
+	if (index_meta_get(t, "incarnation_body", &body, &n) == 0 &&
+	    (rec = limb__record__unpack(NULL, n, body))) {
+		const Limb__Incarnation *i = rec->incarnation_start;
+
+		if (rec->body_case == LIMB__RECORD__BODY_INCARNATION_START) {
+			env->grant_first = i->node_grant_first;
+			env->grant_end = i->node_grant_end;
+			env->unheld = i->unheld;
+			if (i->mark.len == sizeof(env->mark))
+				memcpy(env->mark, i->mark.data, sizeof(env->mark));
+		}
+		limb__record__free_unpacked(rec, NULL);
+	}
+	env->node_used = index_node_used(t, env->grant_first, env->grant_end);
+	index_read_end(t);
+	return 0;
+}
+
+int env_open(struct env *env, bool create)
+{
+	struct log_ids ids = {.term = env->brain->term};
+	struct log_recovery rec = {0};
+	int r;
+
+	memcpy(ids.log_id, env->id, sizeof(ids.log_id));
+	memcpy(ids.brain_id, env->brain->id, sizeof(ids.brain_id));
+	if (env->log_fd < 0)
+		env->log_fd = file_open_dir(env->dir_fd, "log");
+	if (env->log_fd < 0)
+		return env->log_fd;
+	r = log_open(env->log_fd, &ids, create ? LOG_CREATE : 0, &env->log, &rec);
+	if (r < 0)
+		return r;
+	if (rec.torn_tail_bytes)
+		log_info("environment '%s': cut a torn tail of %llu bytes from its log", env->name,
+			 (unsigned long long)rec.torn_tail_bytes);
+	r = index_open(env->dir_fd, INDEX_WRITE, env->log_fd, NULL, NULL, &env->index);
+	if (r < 0)
+		return r;
+	return commit_new(env, &env->commit);
+}
+
+void env_close(struct env *env)
+{
+	commit_free(take_ptr(&env->commit));
+	index_close(take_ptr(&env->index));
+	log_close(take_ptr(&env->log));
+	if (env->log_fd >= 0)
+		(void)close(take_fd(&env->log_fd));
+}
+
+static void reasons_free(struct env_reason *r, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		free(r[i].detail);
+}
+
+void env_free(struct env *env)
+{
+	if (!env)
+		return;
+	env_close(env);
+	if (env->dir_fd >= 0)
+		(void)close(env->dir_fd);
+	reasons_free(env->reasons, env->n_reasons);
+	reasons_free(env->said, env->n_said);
+	json_decref(env->spec);
+	json_decref(env->isolation);
+	json_decref(env->unsupported);
+	free(env->name);
+	free(env->dir);
+	free(env->provider);
+	free(env->target);
+	free(env->user_root);
+	free(env->class);
+	free(env->handle);
+	free(env->root);
+	free(env->host_root);
+	free(env->inner_dir);
+	free(env->inner_syncd);
+	free(env);
+}
+
+void env_link_in(struct env *env)
+{
+	struct env **p = &env->brain->envs;
+
+	while (*p && strcmp((*p)->name, env->name) < 0)
+		p = &(*p)->next;
+	env->next = *p;
+	*p = env;
+}
+
+void env_link_out(struct env *env)
+{
+	for (struct env **p = &env->brain->envs; *p; p = &(*p)->next) {
+		if (*p == env) {
+			*p = env->next;
+			return;
+		}
+	}
+}
+
+struct env *env_find(struct brain *b, const char *name)
+{
+	for (struct env *env = b->envs; env; env = env->next)
+		if (strcmp(env->name, name) == 0)
+			return env;
+	return NULL;
+}
+
+int env_set_reason(struct env *env, const char *code, const char *fmt, ...)
+{
+	struct env_reason *r = NULL;
+	char *detail;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&detail, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return -ENOMEM;
+	for (size_t i = 0; i < env->n_reasons && !r; i++)
+		if (strcmp(env->reasons[i].code, code) == 0)
+			r = &env->reasons[i];
+	if (r) {
+		free(r->detail);
+		r->detail = detail;
+		return 0;
+	}
+	if (env->n_reasons == ENV_REASONS_MAX) {
+		free(detail);
+		return -E2BIG;
+	}
+	r = &env->reasons[env->n_reasons++];
+	(void)snprintf(r->code, sizeof(r->code), "%s", code);
+	r->detail = detail;
+	r->since_ns = clock_real_ns();
+	return 0;
+}
+
+void env_clear_reason(struct env *env, const char *code)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < env->n_reasons; i++) {
+		if (code && strcmp(env->reasons[i].code, code) != 0) {
+			env->reasons[kept++] = env->reasons[i];
+			continue;
+		}
+		free(env->reasons[i].detail);
+	}
+	env->n_reasons = kept;
+}
+
+uint64_t env_seq(struct env *env)
+{
+	struct index_txn *t;
+	uint64_t seq = 0;
+
+	if (env->index && index_read_begin(env->index, &t) == 0) {
+		seq = index_seq(t);
+		index_read_end(t);
+	}
+	return seq;
+}
+
+struct later {
+	uv_timer_t timer;
+	struct env *env;
+};
+
+static void later_closed(uv_handle_t *h)
+{
+	struct later *l = container_of((uv_timer_t *)h, struct later, timer);
+
+	env_free(l->env);
+	free(l);
+}
+
+static void later_tick(uv_timer_t *t)
+{
+	struct later *l = container_of(t, struct later, timer);
+
+	if (commit_busy(l->env) || l->env->threads)
+		return;
+	(void)uv_timer_stop(t);
+	uv_close((uv_handle_t *)t, later_closed);
+}
+
+void env_free_later(struct env *env)
+{
+	struct later *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return; /* leaked rather than freed under a thread */
+	l->env = env;
+	(void)uv_timer_init(env->brain->loop, &l->timer);
+	(void)uv_timer_start(&l->timer, later_tick, 10, 10);
+}

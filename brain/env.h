@@ -1,0 +1,142 @@
+/*
+ * env.h - one environment: its directory, log and index, what is known of its
+ * present incarnation, and the condition that `limb status` shows.
+ *
+ * An environment is opened with its log and index (env_open), attached by
+ * link.h and life.h, and judged by env_state(), a pure function of its fields.
+ */
+#ifndef BRAIN_ENV_H
+#define BRAIN_ENV_H
+
+#include <jansson.h>
+
+#include "brain/brain.h"
+#include "brain/entry.h"
+#include "journal/index.h"
+
+struct commit;
+struct link;
+struct view;
+struct feed;
+
+enum env_state {
+	ENV_CREATING,
+	ENV_LIVE,
+	ENV_CATCHING_UP,
+	ENV_DEGRADED,
+	ENV_AWAY,
+	ENV_LOST,
+	ENV_MOUNT_CHANGED,
+	ENV_HALTED,
+	ENV_HOSTILE,
+	ENV_PAUSED,
+	ENV_STOPPED,
+};
+const char *env_state_name(enum env_state s);
+
+#define ENV_REASONS_MAX 32
+struct env_reason {
+	char code[32];
+	char *detail; /* owned */
+	int64_t since_ns;
+};
+
+struct env {
+	struct brain *brain;
+	struct env *next;
+	uint8_t id[16];
+	char id_hex[33];
+	char *name;
+	char *dir; /* STATE/envs/ID */
+	int dir_fd, log_fd;
+	int64_t created_ns;
+
+	/* spec */
+	char *provider, *target;
+	char *user_root; /* --root DIR; NULL: limbfs owns dir/root */
+	json_t *spec;
+	bool work_mode;
+	char *class;
+
+	/* what the provider answered at create */
+	char *handle, *root, *host_root, *inner_dir, *inner_syncd;
+	int init_pid;
+	int syncd_host_pid;  /* limb-syncd as this machine numbers it; 0 not known */
+	json_t *unsupported; /* of the last rebuild: [{path, field}]; may be NULL */
+	json_t *isolation;   /* what the provider's `info` says; may be NULL */
+
+	struct log *log;
+	struct index *index;
+	struct commit *commit;
+	struct link *link; /* NULL: not attached */
+	struct view *view;
+	struct feed *feeds; /* queue */
+	void *life;	    /* the struct life that is under way */
+	unsigned threads;   /* helper threads that read its index now */
+
+	/* the present incarnation */
+	uint64_t incarnation;
+	uint64_t grant_first, grant_end, node_used; /* node_used: highest new id taken */
+	uint8_t mark[16];
+	uint32_t unheld;
+	uint32_t self_uid, self_gid;
+	char syncd_version[36];
+	uint8_t syncd_sha256[32];
+	bool syncd_static;
+	uint32_t syncd_pid;    /* in the environment's own numbering */
+	uint64_t last_number;  /* highest change number taken from this incarnation */
+	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
+	bool durable_asked;    /* a DURABLE is on its way through the commit */
+
+	/* condition */
+	bool wanted; /* should be running and attached */
+	bool busy;   /* a create, rebuild, start or stop is under way */
+	bool creating;
+	bool first_sync_done;
+	bool hostile, halted, lost, mount_changed, failed;
+	struct env_reason reasons[ENV_REASONS_MAX]; /* limbd's own */
+	size_t n_reasons;
+	struct env_reason said[ENV_REASONS_MAX]; /* from the last STATUS */
+	size_t n_said;
+	struct entry_status status; /* last; zeros before */
+	bool has_status;
+	uint64_t last_word_ms; /* monotonic; 0 never */
+	uint64_t restore_at;   /* index point that PULL and TREE_GET read; INDEX_NOW usually */
+	unsigned attach_failures;
+
+	/* what the next HELLO is for (attach.h) */
+	const char *next_why; /* NULL: the same life goes on */
+	bool next_fresh, next_restoring;
+	uv_timer_t retry;
+	bool retry_ready;
+	bool counted_reads;
+};
+
+int env_new(struct brain *b, const char *name, struct env **ret); /* with a fresh id, no files */
+int env_load(struct brain *b, const uint8_t id[16], const char *name, struct env **ret);
+int env_make_dirs(struct env *env);
+int env_open(struct env *env, bool create); /* log and index */
+int env_resume(struct env *env);	    /* what the index knows of its present incarnation */
+void env_close(struct env *env);	    /* closes log and index; keeps the struct */
+void env_free(struct env *env);
+/* When no commit round and no timer of it runs any more. */
+void env_free_later(struct env *env);
+void env_link_in(struct env *env); /* into brain->envs */
+void env_link_out(struct env *env);
+struct env *env_find(struct brain *b, const char *name);
+
+/* Spec, provider answers, wanted and mode, in dir/env.json: how this machine carries the
+ * environment. Replaced atomically at each change. */
+int env_save(struct env *env);
+
+enum env_state env_state(const struct env *env);
+int env_set_reason(struct env *env, const char *code, const char *fmt, ...) _printf_(3, 4);
+void env_clear_reason(struct env *env, const char *code); /* NULL: all */
+
+uint64_t env_seq(struct env *env); /* last committed */
+
+/* Objects of the command-line contract; new references, NULL only without memory. */
+json_t *env_json_inspect(struct env *env);
+json_t *env_json_status(struct env *env);
+
+#endif

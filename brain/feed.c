@@ -1,0 +1,513 @@
+#include "brain/feed.h"
+
+#include <fcntl.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "brain/link.h"
+#include "wire/attr.h"
+#include "wire/wire.pb-c.h"
+
+enum {
+	LINE_HIGH = 4 << 20,	/* queued bytes above which nothing more is put */
+	STEP_BYTES = 512 << 10, /* content read in one step of a pull; two fit an entry */
+	PART_ENTRIES = 256,
+	PART_BYTES = 256 << 10,
+	FEEDS_MAX = 64,
+};
+
+struct feed {
+	struct feed *next;
+	struct env *env;   /* NULL: stopped; freed when its work is over */
+	struct env *owner; /* while it works: is not freed before */
+	uint64_t request;
+	bool is_tree;
+	uint64_t at;
+	int result;
+
+	/* tree: ready frames in an unlinked file */
+	int fd;
+	uint64_t size, sent;
+
+	/* pull */
+	uint64_t *nodes;
+	size_t n_nodes, node;
+	uint64_t offset; /* in nodes[node] */
+	struct buf frames;
+
+	/* lent to the thread while `working` */
+	uv_work_t work;
+	bool working, made;
+	struct index *index;
+	struct store *store;
+	const char *tmp_dir;
+};
+
+/* ---- helper threads ---- */
+
+struct tree_maker {
+	struct feed *f;
+	Limbwire__TreePart part;
+	Limbwire__TreeEntry entries[PART_ENTRIES];
+	Limbwire__TreeEntry *ptrs[PART_ENTRIES];
+	struct wire_attr_scratch scratch[PART_ENTRIES];
+	uint64_t *dirs; /* node ids of the path's directories */
+	size_t n_dirs, cap_dirs;
+	size_t bytes;
+	struct buf out;
+	/* The walk reuses the memory of its path: names that wait in the part are kept here. */
+	char names[PART_ENTRIES * NODE_NAME_MAX];
+	size_t names_used;
+};
+
+static int tree_flush(struct tree_maker *m, bool last)
+{
+	cleanup_free uint8_t *body = NULL;
+	size_t n;
+	int r;
+
+	if (!m->part.n_entries && !last)
+		return 0;
+	m->part.last = last;
+	n = limbwire__tree_part__get_packed_size(&m->part);
+	body = malloc(n ? n : 1);
+	if (!body)
+		return -ENOMEM;
+	(void)limbwire__tree_part__pack(&m->part, body);
+	buf_clear(&m->out);
+	r = wframe_encode(&m->out, WIRE_TREE_PART, body, n, NULL, 0, false);
+	if (r < 0)
+		return r;
+	r = io_write_full(m->f->fd, buf_data(&m->out), buf_len(&m->out), "feed.spool");
+	if (r < 0)
+		return r;
+	m->f->size += buf_len(&m->out);
+	m->part.n_entries = 0;
+	m->bytes = 0;
+	return 0;
+}
+
+/* The directory of an entry at this depth: pre-order keeps a stack of them. */
+static int tree_parent(struct tree_maker *m, const char *path, size_t len, uint64_t node,
+		       bool is_dir, uint64_t *ret_parent, size_t *ret_name)
+{
+	size_t depth = 0, name = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (path[i] == '/') {
+			depth++;
+			name = i + 1;
+		}
+	}
+	if (depth + 2 > m->cap_dirs) {
+		size_t cap = (depth + 2) * 2;
+		uint64_t *p = reallocarray(m->dirs, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		m->dirs = p;
+		m->cap_dirs = cap;
+	}
+	m->dirs[0] = NODE_ROOT;
+	*ret_parent = m->dirs[depth];
+	*ret_name = name;
+	if (is_dir)
+		m->dirs[depth + 1] = node;
+	return 0;
+}
+
+static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uint64_t parent,
+		    const struct index_node *n, uint32_t same_as, bool root)
+{
+	size_t i = m->part.n_entries;
+	Limbwire__TreeEntry *e = &m->entries[i];
+	int r;
+
+	limbwire__tree_entry__init(e);
+	r = wire_attr_fill(&m->scratch[i], &n->n);
+	if (r < 0)
+		return r;
+	e->node = n->id;
+	e->parent = parent;
+	e->name = (ProtobufCBinaryData){name_len, (uint8_t *)name};
+	e->attr = &m->scratch[i].attr;
+	e->content = n->n.type == NODE_TYPE_FILE ? &m->scratch[i].content : NULL;
+	e->version = n->version;
+	e->same_as = same_as;
+	e->root = root;
+	m->part.n_entries++;
+	m->bytes += 256 + name_len + n->n.target_len + n->n.xattrs_len;
+	return 0;
+}
+
+static int tree_each(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
+		     void *userdata)
+{
+	struct tree_maker *m = userdata;
+	uint64_t parent;
+	size_t name;
+	char *copy;
+	int r;
+
+	r = tree_parent(m, path, len, n->id, n->n.type == NODE_TYPE_DIRECTORY, &parent, &name);
+	if (r < 0)
+		return r;
+	copy = m->names + m->names_used;
+	memcpy(copy, path + name, len - name);
+	m->names_used += len - name;
+	r = tree_add(m, copy, len - name, parent, n, same_as, false);
+	if (r < 0)
+		return r;
+	if (m->part.n_entries == PART_ENTRIES || m->bytes > PART_BYTES) {
+		r = tree_flush(m, false);
+		m->names_used = 0;
+	}
+	return r;
+}
+
+static int tree_make(struct feed *f)
+{
+	struct tree_maker *m = calloc(1, sizeof(*m));
+	struct index_txn *t = NULL;
+	struct index_node root;
+	int r;
+
+	if (!m)
+		return -ENOMEM;
+	m->f = f;
+	limbwire__tree_part__init(&m->part);
+	m->part.request = f->request;
+	for (size_t i = 0; i < PART_ENTRIES; i++)
+		m->ptrs[i] = &m->entries[i];
+	m->part.entries = m->ptrs;
+	buf_init(&m->out, WIRE_BODY_MAX + 4096);
+	f->fd = open(f->tmp_dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	r = f->fd < 0 ? -errno : index_read_begin(f->index, &t);
+	if (r < 0)
+		goto out;
+	r = index_get_node(t, NODE_ROOT, f->at, &root);
+	if (r == 0)
+		r = tree_add(m, "", 0, NODE_ROOT, &root, 0, true);
+	if (r == 0 || r == -ENOENT)
+		r = index_walk(t, NODE_ROOT, f->at, tree_each, m);
+	if (r == 0 || r == -ENOENT)
+		r = tree_flush(m, true);
+out:
+	if (t)
+		index_read_end(t);
+	for (size_t i = 0; i < PART_ENTRIES; i++)
+		wire_attr_scratch_done(&m->scratch[i]);
+	buf_done(&m->out);
+	free(m->dirs);
+	free(m);
+	return r;
+}
+
+static int pull_frame(struct feed *f, uint64_t node, uint64_t offset, const void *bulk, size_t n,
+		      uint64_t hole, bool last_of_node, bool last, int error)
+{
+	Limbwire__PullData d = LIMBWIRE__PULL_DATA__INIT;
+	uint8_t body[128];
+	size_t len;
+
+	d.request = f->request;
+	d.node = node;
+	d.offset = offset;
+	d.hole_bytes = hole;
+	d.last_of_node = last_of_node;
+	d.last = last;
+	d.error = error;
+	len = limbwire__pull_data__pack(&d, body);
+	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, false);
+}
+
+struct hole_finder {
+	uint64_t at; /* looks for the piece that covers this offset */
+	uint64_t hole_end, next_hole;
+};
+
+static int hole_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
+{
+	struct hole_finder *h = userdata;
+
+	if (hash || offset + len <= h->at)
+		return 0;
+	if (offset <= h->at)
+		h->hole_end = offset + len;
+	else
+		h->next_hole = MIN(h->next_hole, offset);
+	return 0;
+}
+
+/* One frame of one node from f->offset on; 1: that node is over. */
+static int pull_step(struct feed *f, uint64_t node, const struct content_ref *ref, bool last_node)
+{
+	_cleanup_(buf_done) struct buf bytes = BUF_INIT(STEP_BYTES + FRAME_RAW_MAX);
+	struct hole_finder h = {.at = f->offset, .next_hole = ref->size_bytes};
+	uint64_t n;
+	bool over;
+	int r;
+
+	if (ref->holes) {
+		r = content_walk(ref, store_fetch_fn, f->store, hole_piece, &h);
+		if (r < 0)
+			return r;
+	}
+	if (h.hole_end) {
+		n = h.hole_end - f->offset;
+		over = h.hole_end >= ref->size_bytes;
+		r = pull_frame(f, node, f->offset, NULL, 0, n, over, over && last_node, 0);
+	} else {
+		n = MIN(h.next_hole - f->offset, (uint64_t)STEP_BYTES);
+		r = n ? content_read(ref, f->offset, n, store_fetch_fn, f->store, &bytes) : 0;
+		if (r < 0)
+			return r;
+		over = f->offset + n >= ref->size_bytes;
+		r = pull_frame(f, node, f->offset, buf_data(&bytes), buf_len(&bytes), 0, over,
+			       over && last_node, 0);
+	}
+	if (r < 0)
+		return r;
+	f->offset += n;
+	return over;
+}
+
+static int pull_make(struct feed *f)
+{
+	struct index_txn *t;
+	int r = 0;
+
+	while (f->node < f->n_nodes && buf_len(&f->frames) < STEP_BYTES) {
+		uint64_t node = f->nodes[f->node];
+		bool last = f->node + 1 == f->n_nodes;
+		struct content_ref ref = {0};
+		struct index_node n;
+
+		r = index_read_begin(f->index, &t);
+		if (r < 0)
+			return r;
+		r = index_get_node(t, node, f->at, &n);
+		if (r == 0 && n.n.type != NODE_TYPE_FILE)
+			r = -EINVAL;
+		if (r == 0)
+			ref = n.n.content;
+		index_read_end(t);
+		if (r == 0)
+			r = pull_step(f, node, &ref, last);
+		if (r < 0)
+			r = pull_frame(f, node, f->offset, NULL, 0, 0, true, last, -r) < 0 ? -ENOMEM
+											   : 1;
+		if (r < 0)
+			return r;
+		if (r > 0) {
+			f->node++;
+			f->offset = 0;
+		}
+	}
+	return 0;
+}
+
+static void feed_work(uv_work_t *w)
+{
+	struct feed *f = container_of(w, struct feed, work);
+
+	f->result = f->is_tree ? tree_make(f) : pull_make(f);
+}
+
+/* ---- the loop ---- */
+
+static void feed_free(struct feed *f)
+{
+	if (f->fd >= 0)
+		(void)close(f->fd);
+	buf_done(&f->frames);
+	free(f->nodes);
+	free(f);
+}
+
+static void feed_worked(uv_work_t *w, int status);
+
+static void feed_start_work(struct feed *f)
+{
+	f->working = true;
+	f->owner = f->env;
+	f->env->threads++;
+	(void)uv_queue_work(f->env->brain->loop, &f->work, feed_work, feed_worked);
+}
+
+static int feed_send_error(struct env *env, uint64_t request, int error)
+{
+	Limbwire__Error e = LIMBWIRE__ERROR__INIT;
+
+	e.request = request;
+	e.error = error;
+	e.detail = (char *)"the brain cannot read its journal";
+	return link_send(env, WIRE_ERROR, &e.base, NULL, 0);
+}
+
+/* One whole frame of a tree's file. */
+static int feed_push_frame(struct feed *f)
+{
+	uint8_t head[WIRE_HEADER_BYTES];
+	cleanup_free uint8_t *frame = NULL;
+	ssize_t got;
+	size_t n;
+
+	got = io_pread_full(f->fd, head, sizeof(head), f->sent, "feed.read");
+	if (got != (ssize_t)sizeof(head))
+		return got < 0 ? (int)got : -EIO;
+	n = sizeof(head) + get_le32(head + 4) + get_le32(head + 8);
+	frame = malloc(n);
+	if (!frame)
+		return -ENOMEM;
+	got = io_pread_full(f->fd, frame, n, f->sent, "feed.read");
+	if (got != (ssize_t)n)
+		return got < 0 ? (int)got : -EIO;
+	f->sent += n;
+	return link_send_raw(f->env, frame, n);
+}
+
+/* Sends what fits; 1: this one is over. */
+static int feed_push(struct feed *f)
+{
+	struct env *env = f->env;
+	int r;
+
+	if (f->is_tree) {
+		while (f->sent < f->size && link_queued(env) < LINE_HIGH) {
+			r = feed_push_frame(f);
+			if (r < 0)
+				return r;
+		}
+		return f->sent == f->size;
+	}
+	if (buf_len(&f->frames)) {
+		r = link_send_raw(env, buf_data(&f->frames), buf_len(&f->frames));
+		if (r < 0)
+			return r;
+		buf_clear(&f->frames);
+	}
+	return f->node == f->n_nodes;
+}
+
+static void feed_go(struct env *env)
+{
+	struct feed *f;
+	int r;
+
+	while ((f = env->feeds) && !f->working) {
+		if (!f->made) {
+			feed_start_work(f);
+			return;
+		}
+		r = f->result < 0 ? f->result : feed_push(f);
+		if (r < 0) {
+			log_warning_errno(r, "environment '%s': cannot give it what it asks for",
+					  env->name);
+			(void)feed_send_error(env, f->request, -r);
+			r = 1;
+		}
+		if (r == 0) {
+			if (link_queued(env) >= LINE_HIGH)
+				return;	 /* feed_drained() goes on */
+			f->made = false; /* a pull's next step */
+			if (f->is_tree)
+				return;
+			continue;
+		}
+		env->feeds = f->next;
+		feed_free(f);
+	}
+}
+
+static void feed_worked(uv_work_t *w, int status)
+{
+	struct feed *f = container_of(w, struct feed, work);
+
+	(void)status;
+	f->owner->threads--;
+	f->working = false;
+	f->made = true;
+	if (!f->env)
+		feed_free(f);
+	else
+		feed_go(f->env);
+}
+
+static int feed_queue(struct env *env, struct feed *f)
+{
+	struct feed **p = &env->feeds;
+	size_t n = 0;
+
+	for (; *p; p = &(*p)->next)
+		n++;
+	if (n >= FEEDS_MAX) {
+		feed_free(f);
+		return -EPROTO;
+	}
+	*p = f;
+	f->env = env;
+	f->index = env->index;
+	f->store = env->brain->store;
+	f->tmp_dir = env->dir;
+	f->at = env->restore_at;
+	feed_go(env);
+	return 0;
+}
+
+static struct feed *feed_new(uint64_t request)
+{
+	struct feed *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->fd = -1;
+	f->request = request;
+	buf_init(&f->frames, 8 << 20);
+	return f;
+}
+
+int feed_on_tree_get(struct env *env, const struct entry_head *e)
+{
+	struct feed *f = feed_new(((const struct entry_tree_get *)e)->request);
+
+	if (!f)
+		return -ENOMEM;
+	f->is_tree = true;
+	return feed_queue(env, f);
+}
+
+int feed_on_pull(struct env *env, const struct entry_head *e)
+{
+	const struct entry_pull *p = (const struct entry_pull *)e;
+	struct feed *f = feed_new(p->request);
+
+	if (!f)
+		return -ENOMEM;
+	f->n_nodes = p->n;
+	f->nodes = malloc((p->n ? p->n : 1) * sizeof(*f->nodes));
+	if (!f->nodes) {
+		feed_free(f);
+		return -ENOMEM;
+	}
+	memcpy(f->nodes, entry_tail(p), p->n * sizeof(*f->nodes));
+	return feed_queue(env, f);
+}
+
+void feed_drained(struct env *env)
+{
+	if (link_queued(env) < LINE_HIGH)
+		feed_go(env);
+}
+
+void feed_stop(struct env *env)
+{
+	struct feed *f;
+
+	while ((f = env->feeds)) {
+		env->feeds = f->next;
+		f->env = NULL;
+		if (!f->working)
+			feed_free(f);
+	}
+}

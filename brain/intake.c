@@ -1,0 +1,108 @@
+#include "brain/intake.h"
+
+#include "base/log.h"
+#include "brain/commit.h"
+#include "brain/job.h"
+#include "brain/link.h"
+#include "journal/pack.h"
+#include "wire/wire.pb-c.h"
+
+int intake_on_places(struct env *env, const struct entry_head *e)
+{
+	const struct entry_places *p = (const struct entry_places *)e;
+
+	return commit_places(env, entry_tail(p), p->n, p->pack_end);
+}
+
+static int refuse(struct env *env, const char *why)
+{
+	env->hostile = true;
+	(void)env_set_reason(
+		env, "lies",
+		"it sent a change that cannot be: %s; look at it, then run: limb start %s", why,
+		env->name);
+	log_warning("environment '%s' sent a change that cannot be: %s", env->name, why);
+	return -EPROTO;
+}
+
+/* New nodes come from the grant, rising, each once. */
+static const char *check_grant(struct env *env, const struct change *c, uint64_t *used)
+{
+	struct index_txn *t = index_writer_txn(env->index);
+	struct index_node n;
+
+	for (size_t i = 0; i < c->n_ops; i++) {
+		const struct change_op *op = &c->ops[i];
+
+		if (op->kind != CHANGE_PUT || op->node == NODE_ROOT)
+			continue;
+		if (op->node > *used) {
+			if (op->node < env->grant_first || op->node >= env->grant_end)
+				return "a node id that was not granted";
+			*used = op->node;
+			continue;
+		}
+		if (t && index_get_node(t, op->node, INDEX_NOW, &n) == -ENOENT)
+			return "a node id that was used before";
+	}
+	return NULL;
+}
+
+static void change_durable(int r, uint64_t seq, void *userdata)
+{
+	struct env *env = userdata;
+	Limbwire__Durable d = LIMBWIRE__DURABLE__INIT;
+
+	env->durable_asked = false;
+	if (r < 0 || !link_up(env))
+		return;
+	d.number = d.safe_elsewhere = env->taken_number;
+	d.seq = seq;
+	(void)link_send(env, WIRE_DURABLE, &d.base, NULL, 0);
+}
+
+int intake_on_change(struct env *env, const struct entry_head *e)
+{
+	const struct entry_change *ec = (const struct entry_change *)e;
+	struct change_op ops[CHANGE_OPS_MAX];
+	struct change c = {.incarnation = env->incarnation,
+			   .number = ec->number,
+			   .origin = ORIGIN_ENVIRONMENT_,
+			   .base_seq = ec->base_seq,
+			   .origin_time_ns = ec->time_ns,
+			   .ops = ops};
+	struct entry_cursor cur;
+	uint64_t seq, used = env->node_used;
+	const char *why;
+	int r;
+
+	if (ec->number <= env->last_number)
+		return 0; /* had before: exactly once */
+	if (ec->number != env->last_number + 1)
+		return refuse(env, "a number out of order");
+	entry_cursor_init(&cur, e);
+	while (c.n_ops < CHANGE_OPS_MAX && entry_next_op(&cur, &ops[c.n_ops]))
+		c.n_ops++;
+	if (ec->job[0] && job_known(env, ec->job))
+		c.job = ec->job;
+	r = commit_prepare(env);
+	if (r < 0)
+		return r;
+	why = check_grant(env, &c, &used);
+	if (why)
+		return refuse(env, why);
+	r = commit_change(env, &c, &seq, &why);
+	if (r == -EINVAL)
+		return refuse(env, why);
+	if (r < 0)
+		return r;
+	env->node_used = used;
+	env->last_number = ec->number;
+	env->taken_number = ec->number;
+	if (!env->durable_asked) {
+		r = commit_wait(env, change_durable, env);
+		if (r == 0)
+			env->durable_asked = true;
+	}
+	return r;
+}

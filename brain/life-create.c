@@ -1,0 +1,477 @@
+/* Create: names and roots judged, the copy of --from, the sandbox, the first sync. */
+#include "brain/life-impl.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "brain/barrier.h"
+#include "brain/commit.h"
+#include "brain/link.h"
+#include "brain/state.h"
+#include "brain/view.h"
+#include "journal/record.pb-c.h"
+
+enum { FIRST_SYNC_MS = 24 * 3600 * 1000 };
+
+/* ---- failing: nothing stays ---- */
+
+static void fail_deleted(struct life *l, const struct provider_error *err)
+{
+	struct env *env = l->env;
+	struct call *call = take_ptr(&l->call);
+	char name[80], detail[512];
+	const char *code = l->code;
+
+	(void)err;
+	(void)snprintf(name, sizeof(name), "%s", env->name);
+	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
+	(void)state_record_env(env->brain, env, "removed");
+	l->env = NULL;
+	life_discard(env, false);
+	life_free(l);
+	if (call)
+		call_fail(call, code, name, "limb doctor", "cannot create '%s': %s", name, detail);
+}
+
+static void fail_now(struct life *l)
+{
+	link_stop(l->env, "create failed");
+	life_provider_stop(l, "delete", fail_deleted);
+}
+
+static void create_fail(struct life *l, const char *code, const char *detail)
+{
+	l->code = code;
+	(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
+	l->env->wanted = false;
+	l->on_status = NULL;
+	life_end_timer(l, fail_now);
+}
+
+/* ---- the first sync ---- */
+
+static void create_over(struct life *l)
+{
+	struct env *env = l->env;
+	struct index_counts n = {0};
+	struct index_txn *t;
+	json_t *result;
+
+	env->creating = false;
+	env->first_sync_done = true;
+	(void)env_save(env);
+	if (index_read_begin(env->index, &t) == 0) {
+		(void)index_counts(t, &n);
+		index_read_end(t);
+	}
+	if (!l->call) {
+		life_done(l, NULL);
+		return;
+	}
+	env->busy = false;
+	result = env_json_inspect(env);
+	(void)json_object_set_new(result, "duration_ms", json_integer((json_int_t)life_ms(l)));
+	(void)json_object_set_new(result, "files", json_integer((json_int_t)n.files));
+	(void)json_object_set_new(result, "bytes", json_integer((json_int_t)n.bytes));
+	life_done(l, result);
+}
+
+static void create_view_seen(struct env *env, bool behind, void *userdata)
+{
+	(void)env;
+	(void)behind;
+	create_over(userdata);
+}
+
+static void create_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct life *l = userdata;
+
+	l->on_status = NULL;
+	if (res->r < 0 && res->r == -ENOTCONN && !env->hostile && !env->halted) {
+		/* The line fell and is tried again: the sync goes on by itself. */
+		l->attached = NULL;
+		life_attach(l, NULL, false, false, create_attached, create_late);
+		return;
+	}
+	if (res->r < 0) {
+		create_fail(l, env->hostile ? "hostile" : life_code(res->r),
+			    env->n_reasons ? env->reasons[0].detail : strerror(-res->r));
+		return;
+	}
+	view_start(env);
+	view_wait_connected(env, create_view_seen, l);
+}
+
+static void create_status(struct life *l)
+{
+	const struct entry_status *s = &l->env->status;
+
+	if (l->call)
+		call_progress(l->call, "first sync", s->scanned_files, s->scanned_bytes, l->files,
+			      l->bytes);
+}
+
+static void create_sync(struct life *l)
+{
+	int r;
+
+	l->on_status = create_status;
+	r = barrier_run(l->env, FIRST_SYNC_MS, create_synced, l);
+	if (r < 0)
+		create_fail(l, life_code(r), strerror(-r));
+}
+
+void create_attached(struct life *l, enum attach_mode mode)
+{
+	if (mode == ATTACH_HOLD) {
+		create_fail(l, "halted", l->env->n_reasons ? l->env->reasons[0].detail : "halted");
+		return;
+	}
+	life_end_timer(l, create_sync);
+}
+
+void create_late(struct life *l)
+{
+	create_fail(l, "env_unreachable",
+		    l->env->n_reasons ? l->env->reasons[0].detail
+				      : "limb-syncd did not answer in 30 s");
+}
+
+void life_finish_create(struct env *env)
+{
+	struct life *l = life_new(env, NULL, "create");
+
+	if (l)
+		create_sync(l);
+}
+
+/* ---- the sandbox ---- */
+
+static void create_started(struct life *l, const struct provider_error *err)
+{
+	if (err) {
+		create_fail(l, err->code, err->detail);
+		return;
+	}
+	(void)env_save(l->env);
+	life_attach(l, "create", true, false, create_attached, create_late);
+}
+
+static void genesis_durable(int r, uint64_t seq, void *userdata)
+{
+	struct life *l = userdata;
+
+	(void)seq;
+	if (r < 0)
+		create_fail(l, life_code(r), strerror(-r));
+	else
+		life_provider_create(l, create_started);
+}
+
+static void create_genesis(struct life *l)
+{
+	struct env *env = l->env;
+	Limb__Record rec = LIMB__RECORD__INIT;
+	Limb__Genesis g = LIMB__GENESIS__INIT;
+	char *spec = env->spec ? json_dumps(env->spec, JSON_COMPACT) : NULL;
+	int r;
+
+	g.log_id = (ProtobufCBinaryData){sizeof(env->id), env->id};
+	g.brain_id = (ProtobufCBinaryData){sizeof(env->brain->id), env->brain->id};
+	g.name = env->name;
+	g.kind = (char *)"environment";
+	g.provider = env->provider;
+	g.target = env->target ? env->target : (char *)"";
+	g.spec_json = spec ? spec : (char *)"";
+	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	rec.body_case = LIMB__RECORD__BODY_GENESIS;
+	rec.genesis = &g;
+	r = commit_submit(env, RECORD_GENESIS, &rec, genesis_durable, l);
+	free(spec);
+	if (r < 0)
+		create_fail(l, life_code(r), strerror(-r));
+}
+
+/* ---- the copy ---- */
+
+static void copy_closed(uv_handle_t *h)
+{
+	struct life *l = h->data;
+
+	if (--l->copier_handles)
+		return;
+	if (l->copier_status)
+		create_fail(l, "io_error",
+			    l->detail[0] ? l->detail : "the copy of --from failed; see limbd.log");
+	else
+		create_genesis(l);
+}
+
+static void copy_maybe_over(struct life *l)
+{
+	l->copier_handles = 2;
+	l->copier.data = l->copier_out.data = l;
+	uv_close((uv_handle_t *)&l->copier, copy_closed);
+	uv_close((uv_handle_t *)&l->copier_out, copy_closed);
+}
+
+static void copy_exit(uv_process_t *p, int64_t status, int sig)
+{
+	struct life *l = container_of(p, struct life, copier);
+
+	l->copier_status = sig ? 128 + sig : status;
+	copy_maybe_over(l);
+}
+
+static void copy_line(struct life *l)
+{
+	json_error_t e;
+	json_t *o = json_loadb(l->line, l->line_n, 0, &e);
+	const char *detail = json_string_value(json_object_get(o, "detail"));
+
+	l->files = (uint64_t)json_integer_value(json_object_get(o, "files"));
+	l->bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
+	if (detail)
+		(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
+	if (l->call)
+		call_progress(l->call, "copying", l->files, l->bytes, 0, 0);
+	json_decref(o);
+}
+
+static void copy_alloc(uv_handle_t *h, size_t n, uv_buf_t *b)
+{
+	static char room[4096]; /* used up before the next callback */
+
+	(void)h;
+	(void)n;
+	*b = uv_buf_init(room, sizeof(room));
+}
+
+static void copy_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
+{
+	struct life *l = container_of((uv_pipe_t *)s, struct life, copier_out);
+
+	for (ssize_t i = 0; i < n; i++) {
+		if (b->base[i] == '\n') {
+			copy_line(l);
+			l->line_n = 0;
+		} else if (l->line_n < sizeof(l->line)) {
+			l->line[l->line_n++] = b->base[i];
+		}
+	}
+	if (n < 0)
+		(void)uv_read_stop(s);
+}
+
+static int create_copy(struct life *l, const char *from)
+{
+	struct env *env = l->env;
+	cleanup_free char *file = brain_helper(env->brain, "limb-copy"), *to = NULL;
+	int r;
+
+	if (!file || asprintf(&to, "%s/root", env->dir) < 0)
+		return -ENOMEM;
+	char *argv[] = {file, (char *)from, to, NULL};
+	uv_stdio_container_t io[3] = {
+		{.flags = UV_IGNORE},
+		{.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE,
+		 .data.stream = (uv_stream_t *)&l->copier_out},
+		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+	};
+	uv_process_options_t o = {.file = file,
+				  .args = argv,
+				  .cwd = "/",
+				  .exit_cb = copy_exit,
+				  .stdio = io,
+				  .stdio_count = 3};
+
+	(void)uv_pipe_init(env->brain->loop, &l->copier_out, 0);
+	r = uv_spawn(env->brain->loop, &l->copier, &o);
+	if (r < 0) {
+		l->copier_status = 1;
+		(void)snprintf(l->detail, sizeof(l->detail), "cannot run '%s': %s", file,
+			       strerror(-r));
+		copy_maybe_over(l);
+		return 0;
+	}
+	(void)uv_read_start((uv_stream_t *)&l->copier_out, copy_alloc, copy_read);
+	return 0;
+}
+
+/* ---- judging the request ---- */
+
+static bool beneath(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 &&
+	       (path[n] == '/' || path[n] == 0 || strcmp(dir, "/") == 0);
+}
+
+/* A directory that may become, or be copied to, a root; realpath in *ret. NULL or a sentence. */
+static const char *judge_dir(struct brain *b, const char *flag, const char *dir, char **ret)
+{
+	struct stat st;
+	char *real;
+
+	(void)flag;
+	real = realpath(dir, NULL);
+	if (!real)
+		return errno == ENOENT ? "that directory does not exist; make it first"
+				       : strerror(errno);
+	*ret = real;
+	if (stat(real, &st) < 0)
+		return strerror(errno);
+	if (!S_ISDIR(st.st_mode))
+		return "that is not a directory";
+	if (strcmp(real, "/") == 0)
+		return "the whole machine cannot be an environment's root; choose a directory in "
+		       "it";
+	if (beneath(real, b->state_dir) || beneath(b->state_dir, real))
+		return "it and limbfs's own state directory contain each other; choose another, or "
+		       "another --state";
+	if (beneath(real, b->mount_dir) || beneath(b->mount_dir, real))
+		return "it and the mount contain each other; choose another, or another mount "
+		       "with: limb up --mount";
+	return NULL;
+}
+
+struct request {
+	const char *name;
+	char *from, *root, *provider, *target;
+	json_t *spec;
+};
+
+static void request_done(struct request *q)
+{
+	free(q->from);
+	free(q->root);
+	free(q->provider);
+	free(q->target);
+	json_decref(q->spec);
+}
+
+static bool judge(struct call *call, struct request *q)
+{
+	struct brain *b = call->brain;
+	const char *from = call_str(call, "from"), *root = call_str(call, "root");
+	const char *provider = call_str(call, "provider"), *why, *colon;
+
+	q->name = call_str(call, "name");
+	if (!q->name || !text_name_ok(q->name)) {
+		call_fail(call, "usage", NULL, "limb create box",
+			  "a name is 1 to 63 of a-z, 0-9, '_', '-', and begins with a letter or "
+			  "digit");
+		return false;
+	}
+	if (env_find(b, q->name)) {
+		call_fail(call, "environment_exists", q->name, "limb inspect",
+			  "there is an environment '%s' already; choose another name, or remove it "
+			  "with: limb rm %s",
+			  q->name, q->name);
+		return false;
+	}
+	if (from && root) {
+		call_fail(call, "usage", q->name, "limb help create",
+			  "--from copies a directory, --root uses one in place: give one of them");
+		return false;
+	}
+	if (from || root) {
+		why = judge_dir(b, from ? "from" : "root", from ? from : root,
+				from ? &q->from : &q->root);
+		if (why) {
+			call_fail(call, "invalid_path", q->name, NULL, "'%s': %s",
+				  from ? from : root, why);
+			return false;
+		}
+	}
+	for (struct env *e = b->envs; e && q->root; e = e->next) {
+		if (e->user_root &&
+		    (beneath(q->root, e->user_root) || beneath(e->user_root, q->root))) {
+			call_fail(call, "invalid_path", q->name, NULL,
+				  "'%s' and the root of environment '%s' contain each other; "
+				  "choose another",
+				  q->root, e->name);
+			return false;
+		}
+	}
+	provider = provider ? provider : "bwrap";
+	colon = strchr(provider, ':');
+	q->provider = colon ? strndup(provider, (size_t)(colon - provider)) : strdup(provider);
+	q->target = colon ? strdup(colon + 1) : NULL;
+	q->spec = json_is_object(json_object_get(call->params, "spec"))
+			  ? json_deep_copy(json_object_get(call->params, "spec"))
+			  : json_object();
+	return true;
+}
+
+static int make_root(struct env *env)
+{
+	int r;
+
+	if (env->user_root)
+		return 0;
+	r = file_make_dir(env->dir_fd, "root");
+	/* A workspace's root is as a new directory is for its user. */
+	if (r == 0 && fchmodat(env->dir_fd, "root", 0755, 0) < 0)
+		r = -errno;
+	return r;
+}
+
+void life_create(struct call *call)
+{
+	struct request q = {0};
+	struct env *env = NULL;
+	struct life *l;
+	int r;
+
+	if (!judge(call, &q))
+		goto out;
+	r = env_new(call->brain, q.name, &env);
+	if (r < 0)
+		goto fail;
+	env->provider = take_ptr(&q.provider);
+	env->target = take_ptr(&q.target);
+	env->user_root = take_ptr(&q.root);
+	env->spec = take_ptr(&q.spec);
+	env->creating = true;
+	env->wanted = true;
+	env->work_mode = strcmp(env->provider, "local") == 0;
+	r = env_make_dirs(env);
+	if (r == 0)
+		r = env_save(env);
+	if (r == 0 && !q.from)
+		r = make_root(env);
+	if (r == 0)
+		r = env_open(env, true);
+	if (r == 0)
+		r = state_record_env(call->brain, env, "created");
+	if (r < 0)
+		goto fail;
+	env_link_in(env);
+	l = life_new(env, call, "create");
+	if (!l) {
+		call_fail(call, "internal", q.name, NULL, "out of memory");
+		life_discard(env, false);
+		goto out;
+	}
+	if (q.from)
+		(void)create_copy(l, q.from);
+	else
+		create_genesis(l);
+	goto out;
+fail:
+	if (env) {
+		(void)file_remove_tree(call->brain->envs_fd, env->id_hex);
+		env_free(env);
+	}
+	call_fail(call, life_code(r), q.name, "limb doctor", "cannot create '%s' in '%s': %s",
+		  q.name, call->brain->state_dir, strerror(-r));
+out:
+	request_done(&q);
+}

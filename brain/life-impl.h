@@ -1,0 +1,76 @@
+/* What the files of life.h share; nobody else includes it. */
+#ifndef BRAIN_LIFE_IMPL_H
+#define BRAIN_LIFE_IMPL_H
+
+#include "brain/life.h"
+#include "brain/provider.h"
+
+enum { LIFE_ATTACH_MS = 30000 };
+
+struct life;
+typedef void (*life_next_fn)(struct life *l, const struct provider_error *err);
+
+struct life {
+	struct env *env;
+	struct call *call; /* NULL: limbd's own doing */
+	const char *verb;
+	uint64_t begun_ms;
+	uint64_t previous; /* incarnation before */
+	bool force, keep_journal, owned_root;
+	life_next_fn next;
+
+	void (*attached)(struct life *l, enum attach_mode mode);
+	void (*late)(struct life *l);
+	void (*after_timer)(struct life *l);
+	void (*on_status)(struct life *l);
+	uv_timer_t timer;
+	bool timer_made;
+
+	/* create --from */
+	uv_process_t copier;
+	uv_pipe_t copier_out;
+	unsigned copier_handles;
+	int64_t copier_status;
+	uint64_t files, bytes;
+	char *from;
+	char line[512];
+	size_t line_n;
+
+	/* failure on the way */
+	const char *code;
+	char detail[512];
+
+	char *old_root; /* rebuild: where the old root was moved to */
+	json_t *answer;
+	uint64_t restored_seq;
+};
+
+struct life *life_new(struct env *env, struct call *call, const char *verb);
+void life_free(struct life *l);
+void life_done(struct life *l, json_t *result); /* answers (if result), frees */
+uint64_t life_ms(const struct life *l);
+const char *life_code(int r); /* errno to a code of the contract */
+/* The environment that the call names, or NULL and the call is answered. */
+struct env *life_env(struct call *call, bool may_be_busy);
+
+void life_provider_create(struct life *l, life_next_fn next); /* info, create, start */
+void life_provider_start(struct life *l, life_next_fn next);
+void life_provider_stop(struct life *l, const char *verb, life_next_fn next);
+
+/* Attaches; attached() when WELCOME is sent, late() after LIFE_ATTACH_MS. why NULL: go on. */
+void life_attach(struct life *l, const char *why, bool fresh, bool restoring,
+		 void (*attached)(struct life *, enum attach_mode), void (*late)(struct life *));
+/* Closes the timer, then goes on; before life_done() always. */
+void life_end_timer(struct life *l, void (*then)(struct life *));
+
+/* The struct and its files go; the caller has recorded it. */
+void life_discard(struct env *env, bool keep_journal);
+void life_remove_later(struct brain *b, int dir, const char *name);
+/* After limbd was killed during a create: the first sync's end is awaited without a caller. */
+void life_finish_create(struct env *env);
+
+/* life-create.c */
+void create_attached(struct life *l, enum attach_mode mode);
+void create_late(struct life *l);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * life.h - an environment's life: create, start, stop, rebuild, remove, and
+ * coming back by itself.
+ *
+ * Each is a struct life that goes from step to step; env->busy keeps two of them
+ * apart.  A failed create leaves nothing; a failed rebuild leaves the journal and
+ * the old root (moved aside) as they were, and the environment halted or away.
+ */
+#ifndef BRAIN_LIFE_H
+#define BRAIN_LIFE_H
+
+#include "brain/attach.h"
+#include "brain/env.h"
+#include "brain/rpc-server.h"
+
+/* The verbs' handlers; each answers the call. */
+void life_create(struct call *call);
+void life_start(struct call *call);
+void life_stop(struct call *call);
+void life_rebuild(struct call *call);
+void life_remove(struct call *call);
+
+/* limbd has come up, or a line fell: whatever should run is found or started again. */
+void life_revive(struct env *env);
+
+/* From attach.c: WELCOME is sent; a STATUS came. */
+void life_attached(struct env *env, enum attach_mode mode);
+void life_status(struct env *env);
+
+#endif

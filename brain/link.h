@@ -1,0 +1,58 @@
+/*
+ * link.h - the attached side of an environment: the transport's process, its
+ * limb-ingest, and the socket on which limb-ingest hands over entries.
+ *
+ *	link_start(env)		provider's `command`, transport, limb-ingest
+ *	link_send(...)		one wire frame to the environment
+ *	link_request(...)	a frame with a request id; the answer or a deadline
+ *	link_stop(env)		both processes end; env->link is NULL then
+ *
+ * Entries are dispatched by a static table to attach, intake, feed, job.
+ * limbd never parses what an environment wrote: entry.h's structs are checked
+ * and used.  When the transport or limb-ingest ends, the environment is away
+ * and link.c tries again with capped back-off (100 ms doubling to 10 s).
+ */
+#ifndef BRAIN_LINK_H
+#define BRAIN_LINK_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "brain/env.h"
+#include "wire/frame.h"
+
+struct link;
+
+int link_start(struct env *env);
+/* Ends it; `why` for the log. No retry is made. */
+void link_stop(struct env *env, const char *why);
+/* As when the line fell: ended now, tried again later. */
+void link_lost(struct env *env, const char *why);
+void link_resume(struct env *env);   /* a commit round is over: read on */
+bool link_up(const struct env *env); /* WELCOME was sent */
+void link_set_up(struct env *env);
+
+int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
+	      size_t bulk_len);
+/* Numbers up to here are had: limb-ingest expects the next ones. */
+int link_send_start(struct env *env, uint64_t durable_number);
+/* Ready frames (feed.c). */
+int link_send_raw(struct env *env, const void *frames, size_t n);
+size_t link_queued(const struct env *env);
+/* Hands limb-ingest a fresh pack. */
+int link_send_pack(struct env *env);
+
+/* e: the answer, or NULL with r = -ETIMEDOUT, -ENOTCONN (line lost) or the errno that ERROR
+ * carried. Lent for the call. */
+typedef void (*link_answer_fn)(struct env *env, int r, const struct entry_head *e, void *userdata);
+/* A request id to put into the message that the caller sends next; the answer's deadline. */
+int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *userdata,
+		uint64_t *ret_request);
+/* For handlers: the one who waits for this request is told. *keep: stays registered (TREE_PART
+ * before the last). */
+void link_answer(struct env *env, uint64_t request, int r, const struct entry_head *e, bool keep);
+void link_forget(struct env *env, uint64_t request);
+
+int link_transport_pid(const struct env *env);
+int link_ingest_pid(const struct env *env);
+
+#endif

@@ -1,0 +1,389 @@
+/* up, status, ls, inspect: what is known, without asking anybody. */
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "brain/env.h"
+#include "brain/link.h"
+#include "brain/verb.h"
+#include "brain/view.h"
+
+enum { LS_MAX = 10000 };
+
+static void set(json_t *o, const char *key, json_t *v)
+{
+	(void)json_object_set_new(o, key, v);
+}
+
+static json_t *number(uint64_t n)
+{
+	return json_integer((json_int_t)n);
+}
+
+struct env *verb_env(struct call *call)
+{
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
+
+	if (!name)
+		call_fail(call, "usage", NULL, "limb help", "the environment's name is missing");
+	else if (!env)
+		call_fail(call, "environment_not_found", name, "limb ls",
+			  "there is no environment '%s'", name);
+	return env;
+}
+
+struct env *verb_live_env(struct call *call)
+{
+	struct env *env = verb_env(call);
+	const char *why;
+
+	if (!env || link_up(env)) {
+		if (env && (env->halted || env->failed)) {
+			why = env->n_reasons ? env->reasons[0].detail : "see limb status";
+			call_fail(call, "halted", env->name, "limb rebuild",
+				  "environment '%s' is halted: %s", env->name, why);
+			return NULL;
+		}
+		return env;
+	}
+	why = env->n_reasons ? env->reasons[0].detail : NULL;
+	if (env->hostile)
+		call_fail(call, "hostile", env->name, "limb start",
+			  "environment '%s' is cut off: %s", env->name,
+			  why ? why : "it broke a rule");
+	else if (env->halted || env->failed)
+		call_fail(call, "halted", env->name, "limb rebuild",
+			  "environment '%s' is halted: %s", env->name,
+			  why ? why : "see limb status");
+	else if (!env->wanted)
+		call_fail(call, "not_running", env->name, "limb start",
+			  "environment '%s' is stopped; start it with: limb start %s", env->name,
+			  env->name);
+	else
+		call_fail(call, "env_unreachable", env->name, "limb status",
+			  "environment '%s' is away%s%s; limbd goes on trying", env->name,
+			  why ? ": " : "", why ? why : "");
+	return NULL;
+}
+
+const char *verb_code(int r)
+{
+	switch (-r) {
+	case ENOENT: return "file_not_found";
+	case ENOTDIR: return "not_directory";
+	case EISDIR: return "is_directory";
+	case EACCES:
+	case EPERM:
+	case EROFS: return "permission_denied";
+	case ELOOP:
+	case EXDEV:
+	case EINVAL:
+	case ENAMETOOLONG: return "invalid_path";
+	case ENOSPC:
+	case EDQUOT: return "no_space";
+	case ETIMEDOUT: return "timed_out";
+	case ENOTCONN: return "env_unreachable";
+	case EEXIST:
+	case ENOTEMPTY:
+	case EBUSY: return "conflict";
+	case E2BIG:
+	case EFBIG: return "too_large";
+	default: return "io_error";
+	}
+}
+
+void verb_fail_errno(struct call *call, struct env *env, int r, const char *what)
+{
+	call_fail(call, verb_code(r), env->name, "limb status", "environment '%s': %s: %s",
+		  env->name, what,
+		  r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
+}
+
+char *verb_path(struct call *call, struct env *env, const char *path)
+{
+	size_t root = env->root ? strlen(env->root) : 0, n = 0;
+	char *out;
+
+	if (path[0] == '/') {
+		if (!root || strncmp(path, env->root, root) != 0 ||
+		    (path[root] && path[root] != '/')) {
+			call_fail(call, "invalid_path", env->name, NULL,
+				  "the path lies outside the root '%s' of environment '%s'",
+				  env->root ? env->root : "", env->name);
+			return NULL;
+		}
+		path += root;
+	}
+	out = calloc(1, strlen(path) + 1);
+	if (!out) {
+		call_fail(call, "internal", env->name, NULL, "out of memory");
+		return NULL;
+	}
+	while (*path) {
+		size_t len = strcspn(path, "/");
+
+		if (len == 2 && memcmp(path, "..", 2) == 0) {
+			if (n == 0) {
+				free(out);
+				call_fail(call, "invalid_path", env->name, NULL,
+					  "the path leaves the root of environment '%s' by '..'",
+					  env->name);
+				return NULL;
+			}
+			while (n && out[n - 1] != '/')
+				n--;
+			n -= n > 0;
+		} else if (len && !(len == 1 && *path == '.')) {
+			if (n)
+				out[n++] = '/';
+			memcpy(out + n, path, len);
+			n += len;
+		}
+		path += len;
+		path += *path == '/';
+	}
+	out[n] = 0;
+	return out;
+}
+
+void verb_up(struct call *call)
+{
+	struct brain *b = call->brain;
+
+	call_ok(call, json_pack("{s:s, s:s, s:s, s:s, s:i}", "version", PACKAGE_VERSION,
+				"state_dir", b->state_dir, "socket", b->socket_path, "mount",
+				b->mount_dir, "limbd_pid", (int)getpid()));
+}
+
+static uint64_t own_anon_bytes(void)
+{
+	FILE *f = fopen("/proc/self/status", "re");
+	unsigned long long kb = 0;
+	char line[128];
+
+	if (!f)
+		return 0;
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, "RssAnon: %llu kB", &kb) == 1)
+			break;
+	(void)fclose(f);
+	return (uint64_t)kb * 1024;
+}
+
+void verb_status(struct call *call)
+{
+	struct brain *b = call->brain;
+	const char *name = call_str(call, "name");
+	json_t *list = json_array(), *o = json_object();
+	char when[CLOCK_TEXT_MAX];
+	bool ok = true;
+
+	if (name && !env_find(b, name)) {
+		json_decref(list);
+		json_decref(o);
+		(void)verb_env(call);
+		return;
+	}
+	for (struct env *env = b->envs; env; env = env->next) {
+		enum env_state s = env_state(env);
+
+		if (name && strcmp(name, env->name) != 0)
+			continue;
+		if (s != ENV_LIVE && s != ENV_PAUSED && s != ENV_STOPPED)
+			ok = false;
+		(void)json_array_append_new(list, env_json_status(env));
+	}
+	set(o, "version", json_string(PACKAGE_VERSION));
+	set(o, "ok", json_boolean(ok));
+	set(o, "limbd",
+	    json_pack("{s:i, s:s, s:I}", "pid", (int)getpid(), "started_at",
+		      clock_format(when, b->started_ns), "memory_bytes",
+		      (json_int_t)own_anon_bytes()));
+	set(o, "mount", json_pack("{s:s}", "path", b->mount_dir));
+	set(o, "environments", list);
+	call_ok(call, o);
+}
+
+void verb_inspect(struct call *call)
+{
+	struct env *env = verb_env(call);
+
+	if (env)
+		call_ok(call, env_json_inspect(env));
+}
+
+/* ---- ls ---- */
+
+static void ls_environments(struct call *call)
+{
+	json_t *list = json_array();
+	uint64_t now = clock_mono_ms();
+
+	for (struct env *env = call->brain->envs; env; env = env->next)
+		(void)json_array_append_new(
+			list,
+			json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o}", "environment",
+				  env->name, "provider", env->provider, "state",
+				  env_state_name(env_state(env)), "incarnation",
+				  (json_int_t)env->incarnation, "seq", (json_int_t)env_seq(env),
+				  "age_ms",
+				  (json_int_t)(env->last_word_ms ? now - env->last_word_ms : 0),
+				  "root", env->root ? env->root : "", "view",
+				  json_sprintf("%s/%s", call->brain->mount_dir, env->name)));
+	call_ok(call, json_pack("{s:o}", "environments", list));
+}
+
+static void put_bytes(json_t *o, const char *key, const void *data, size_t n)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	char key64[64];
+
+	if (text_utf8_ok(data, n)) {
+		set(o, key, json_stringn(data, n));
+		return;
+	}
+	if (text_utf8_replace(&b, data, n) == 0)
+		set(o, key, json_stringn((const char *)buf_data(&b), buf_len(&b)));
+	buf_clear(&b);
+	(void)snprintf(key64, sizeof(key64), "%s_base64", key);
+	if (text_base64(&b, data, n) == 0)
+		set(o, key64, json_stringn((const char *)buf_data(&b), buf_len(&b)));
+}
+
+static uint32_t owner_number(struct env *env, uint8_t kind, uint32_t raw, bool group)
+{
+	if (kind == NODE_OWNER_SELF)
+		return group ? env->self_gid : env->self_uid;
+	return kind == NODE_OWNER_ROOT ? 0 : raw;
+}
+
+static json_t *entry_json(struct env *env, const char *dir, const char *name, size_t len,
+			  const struct index_node *n)
+{
+	_cleanup_(buf_done) struct buf path = BUF_INIT(0);
+	char text[CLOCK_TEXT_MAX], hash[8 + 2 * SHA256_BYTES];
+	uint32_t uid = owner_number(env, n->n.uid_kind, n->n.uid, false);
+	uint32_t gid = owner_number(env, n->n.gid_kind, n->n.gid, true);
+	json_t *o = json_object();
+
+	(void)buf_add_str(&path, dir);
+	if (*dir && len)
+		(void)buf_add_u8(&path, '/');
+	(void)buf_add(&path, name, len);
+	put_bytes(o, "name", name, len);
+	put_bytes(o, "path", buf_data(&path), buf_len(&path));
+	set(o, "type", json_string(node_type_name(n->n.type)));
+	set(o, "size_bytes",
+	    number(n->n.type == NODE_TYPE_SYMLINK ? n->n.target_len : n->n.content.size_bytes));
+	set(o, "mode", json_sprintf("%04o", n->n.mode));
+	set(o, "uid", number(uid));
+	set(o, "gid", number(gid));
+	set(o, "owner",
+	    n->n.uid_kind == NODE_OWNER_SELF ? json_string("self")
+	    : uid == 0			     ? json_string("root")
+					     : json_sprintf("%u", uid));
+	set(o, "group",
+	    n->n.gid_kind == NODE_OWNER_SELF ? json_string("self")
+	    : gid == 0			     ? json_string("root")
+					     : json_sprintf("%u", gid));
+	set(o, "modified_at", json_string(clock_format(text, n->n.mtime_ns)));
+	set(o, "inode", number(n->n.inode));
+	set(o, "links", number(n->links));
+	if (n->n.type == NODE_TYPE_FILE) {
+		memcpy(hash, "sha256:", 7);
+		text_hex(hash + 7, n->n.content.sha256, SHA256_BYTES);
+		set(o, "sha256", json_string(hash));
+	}
+	if (n->n.type == NODE_TYPE_SYMLINK)
+		put_bytes(o, "symlink_target", n->n.target, n->n.target_len);
+	return o;
+}
+
+struct lister {
+	struct env *env;
+	struct index_txn *t;
+	const char *dir;
+	json_t *entries;
+	uint64_t total;
+};
+
+static int ls_entry(const char *name, size_t len, uint64_t node, void *userdata)
+{
+	struct lister *l = userdata;
+	struct index_node n;
+
+	l->total++;
+	if (l->total <= LS_MAX && index_get_node(l->t, node, INDEX_NOW, &n) == 0)
+		(void)json_array_append_new(l->entries, entry_json(l->env, l->dir, name, len, &n));
+	return 0;
+}
+
+static void ls_path(struct call *call, struct env *env, const char *path)
+{
+	struct lister l = {.env = env, .dir = path, .entries = json_array()};
+	struct index_node n;
+	const char *name;
+	uint64_t node;
+	json_t *o;
+	int r;
+
+	r = index_read_begin(env->index, &l.t);
+	if (r == 0) {
+		r = index_lookup_path(l.t, path, strlen(path), INDEX_NOW, &node);
+		if (r == 0)
+			r = index_get_node(l.t, node, INDEX_NOW, &n);
+		if (r == 0 && n.n.type == NODE_TYPE_DIRECTORY) {
+			r = index_list(l.t, node, NULL, 0, INDEX_NOW, ls_entry, &l);
+		} else if (r == 0) {
+			char dir[4097];
+
+			name = strrchr(path, '/');
+			name = name ? name + 1 : path;
+			(void)snprintf(dir, sizeof(dir), "%.*s",
+				       (int)MAX((ptrdiff_t)0, name - path - 1), path);
+			l.total = 1;
+			(void)json_array_append_new(l.entries,
+						    entry_json(env, dir, name, strlen(name), &n));
+		}
+		index_read_end(l.t);
+	}
+	if (r < 0) {
+		json_decref(l.entries);
+		call_fail(call, verb_code(r), env->name, "limb ls",
+			  "environment '%s' has no such file: %s", env->name, strerror(-r));
+		return;
+	}
+	o = json_object();
+	set(o, "environment", json_string(env->name));
+	set(o, "seq", number(env_seq(env)));
+	put_bytes(o, "path", path, strlen(path));
+	set(o, "entries", l.entries);
+	set(o, "truncated", json_boolean(l.total > LS_MAX));
+	set(o, "total", number(l.total));
+	call_ok(call, o);
+}
+
+void verb_ls(struct call *call)
+{
+	cleanup_free char *path = NULL;
+	struct env *env;
+
+	if (!call_str(call, "name")) {
+		ls_environments(call);
+		return;
+	}
+	env = verb_env(call);
+	if (!env)
+		return;
+	if (call_str(call, "point")) {
+		call_fail(call, "unsupported", env->name, NULL,
+			  "this limbfs lists the present only; leave @POINT away");
+		return;
+	}
+	path = verb_path(call, env, call_str(call, "path") ? call_str(call, "path") : "");
+	if (path)
+		ls_path(call, env, path);
+}

@@ -1,0 +1,454 @@
+/* sync, verify, accept, trust, ps, mv, rm FILE, down: verbs that ask the environment. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "brain/barrier.h"
+#include "brain/commit.h"
+#include "brain/env.h"
+#include "brain/life.h"
+#include "brain/link.h"
+#include "brain/verb.h"
+#include "brain/verify.h"
+#include "brain/view.h"
+#include "wire/wire.pb-c.h"
+
+enum {
+	SYNC_MS = 60000,
+	ASK_MS = 30000,
+	DOWN_MS = 10000,
+};
+
+struct ask {
+	struct call *call;
+	uint64_t begun_ms;
+	char *path;
+	size_t files;
+};
+
+static struct ask *ask_new(struct call *call)
+{
+	struct ask *a = calloc(1, sizeof(*a));
+
+	if (a) {
+		a->call = call;
+		a->begun_ms = clock_mono_ms();
+	} else {
+		call_fail(call, "internal", NULL, NULL, "out of memory");
+	}
+	return a;
+}
+
+static void ask_free(struct ask *a)
+{
+	free(a->path);
+	free(a);
+}
+
+static void ask_fail(struct ask *a, struct env *env, int r, const char *what)
+{
+	verb_fail_errno(a->call, env, r, what);
+	ask_free(a);
+}
+
+/* ---- sync ---- */
+
+static void sync_done(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct ask *a = userdata;
+	json_t *o;
+
+	if (res->r < 0) {
+		ask_fail(a, env, res->r, "it cannot be synced");
+		return;
+	}
+	o = json_pack("{s:s, s:I, s:I, s:b, s:I}", "environment", env->name, "incarnation",
+		      (json_int_t)env->incarnation, "seq", (json_int_t)res->seq, "consistent",
+		      res->consistent, "duration_ms", (json_int_t)(clock_mono_ms() - a->begun_ms));
+	if (res->view_behind)
+		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(env)));
+	call_ok(a->call, o);
+	ask_free(a);
+}
+
+void verb_sync(struct call *call)
+{
+	struct env *env = verb_live_env(call);
+	struct ask *a = env ? ask_new(call) : NULL;
+	int64_t ms = call_int(call, "timeout_ms", SYNC_MS);
+	int r;
+
+	if (!a)
+		return;
+	r = barrier_run(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
+	if (r < 0)
+		ask_fail(a, env, r, "it cannot be synced");
+}
+
+/* ---- verify ---- */
+
+static void verify_done(struct env *env, int r, json_t *result, void *userdata)
+{
+	struct ask *a = userdata;
+
+	if (r < 0) {
+		ask_fail(a, env, r, "it cannot be verified");
+		return;
+	}
+	call_ok(a->call, json_incref(result));
+	ask_free(a);
+}
+
+void verb_verify(struct call *call)
+{
+	struct env *env = verb_live_env(call);
+	struct ask *a = env ? ask_new(call) : NULL;
+	int r;
+
+	if (!a)
+		return;
+	r = verify_run(env, verify_done, a);
+	if (r < 0)
+		ask_fail(a, env, r, "it cannot be verified");
+}
+
+/* ---- requests with a DONE for an answer, then durable ---- */
+
+static void done_durable(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct ask *a = userdata;
+	json_t *o;
+
+	if (res->r < 0) {
+		ask_fail(a, env, res->r, "it was done there, but cannot be synced");
+		return;
+	}
+	o = json_pack("{s:s, s:I}", "environment", env->name, "seq", (json_int_t)res->seq);
+	if (a->path && text_utf8_ok(a->path, strlen(a->path)))
+		(void)json_object_set_new(o, "path", json_string(a->path));
+	if (a->files) {
+		(void)json_object_set_new(o, "files", json_integer((json_int_t)a->files));
+		(void)json_object_set_new(o, "bytes", json_integer(0));
+	}
+	call_ok(a->call, o);
+	ask_free(a);
+}
+
+static void done_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	const struct entry_done *d = (const struct entry_done *)e;
+	struct ask *a = userdata;
+	char text[ENTRY_TEXT_MAX + 1];
+
+	if (r == 0 && d->error) {
+		r = -d->error;
+		(void)snprintf(text, sizeof(text), "%.*s",
+			       (int)MIN(d->len, (uint32_t)ENTRY_TEXT_MAX), (const char *)(d + 1));
+		ask_fail(a, env, r, text[0] ? text : "it cannot be done there");
+		return;
+	}
+	if (r == 0)
+		r = barrier_run(env, SYNC_MS, done_durable, a);
+	if (r < 0)
+		ask_fail(a, env, r, "it cannot be done there");
+}
+
+static void ask_send(struct ask *a, struct env *env, enum wire_type type, ProtobufCMessage *m,
+		     uint64_t *request)
+{
+	int r = link_expect(env, ASK_MS, done_answered, a, request);
+
+	if (r == 0) {
+		r = link_send(env, type, m, NULL, 0);
+		if (r < 0)
+			link_forget(env, *request);
+	}
+	if (r < 0)
+		ask_fail(a, env, r, "it cannot be asked");
+}
+
+void verb_accept(struct call *call)
+{
+	struct env *env = verb_env(call);
+	Limbwire__Accept m = LIMBWIRE__ACCEPT__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+	Limb__Decision d = LIMB__DECISION__INIT;
+	struct ask *a;
+	char *path;
+
+	if (!env)
+		return;
+	if (!link_up(env)) {
+		(void)verb_live_env(call);
+		return;
+	}
+	path = verb_path(call, env, call_str(call, "path") ? call_str(call, "path") : "");
+	if (!path)
+		return;
+	a = ask_new(call);
+	if (!a) {
+		free(path);
+		return;
+	}
+	a->path = path;
+	m.path = (ProtobufCBinaryData){strlen(path), (uint8_t *)path};
+	d.verb = (char *)"accept";
+	d.path = m.path;
+	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	rec.body_case = LIMB__RECORD__BODY_DECISION;
+	rec.decision = &d;
+	(void)commit_submit(env, RECORD_DECISION, &rec, NULL, NULL);
+	if (env->halted && !*path) {
+		env->halted = false;
+		env_clear_reason(env, NULL);
+		attach_expect(env, "accept", true, false);
+		link_lost(env, "accepted");
+		ask_free(a);
+		call_ok(call, json_pack("{s:s, s:s, s:I}", "environment", env->name, "path", "",
+					"seq", (json_int_t)env_seq(env)));
+		return;
+	}
+	ask_send(a, env, WIRE_ACCEPT, &m.base, &m.request);
+}
+
+void verb_mv(struct call *call)
+{
+	struct env *env = verb_live_env(call);
+	const char *src = call_str(call, "src"), *dst = call_str(call, "dst");
+	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
+	cleanup_free char *to = NULL;
+	struct ask *a;
+	char *from;
+
+	if (!env)
+		return;
+	src = src && strchr(src, ':') ? strchr(src, ':') + 1 : src;
+	dst = dst && strchr(dst, ':') ? strchr(dst, ':') + 1 : dst;
+	if (!src || !dst) {
+		call_fail(call, "usage", env->name, "limb help mv",
+			  "mv wants two paths of one environment");
+		return;
+	}
+	from = verb_path(call, env, src);
+	if (!from)
+		return;
+	to = verb_path(call, env, dst);
+	a = to ? ask_new(call) : NULL;
+	if (!a) {
+		free(from);
+		return;
+	}
+	a->path = from;
+	a->files = 1;
+	m.kind = LIMBWIRE__APPLY__KIND__MOVE;
+	m.path = (ProtobufCBinaryData){strlen(from), (uint8_t *)from};
+	m.to_path = (ProtobufCBinaryData){strlen(to), (uint8_t *)to};
+	m.deadline_ms = ASK_MS - 1000;
+	ask_send(a, env, WIRE_APPLY, &m.base, &m.request);
+}
+
+void verb_rm(struct call *call)
+{
+	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
+	const char *path = call_str(call, "path");
+	struct env *env;
+	struct ask *a;
+	char *clean;
+
+	if (!path) {
+		life_remove(call);
+		return;
+	}
+	env = verb_live_env(call);
+	clean = env ? verb_path(call, env, path) : NULL;
+	if (!clean)
+		return;
+	if (!*clean) {
+		free(clean);
+		call_fail(call, "invalid_path", env->name, "limb rm",
+			  "that is the root of environment '%s'; to remove the environment: limb "
+			  "rm %s",
+			  env->name, env->name);
+		return;
+	}
+	a = ask_new(call);
+	if (!a) {
+		free(clean);
+		return;
+	}
+	a->path = clean;
+	a->files = 1;
+	m.kind = LIMBWIRE__APPLY__KIND__REMOVE;
+	m.path = (ProtobufCBinaryData){strlen(clean), (uint8_t *)clean};
+	m.deadline_ms = ASK_MS - 1000;
+	ask_send(a, env, WIRE_APPLY, &m.base, &m.request);
+}
+
+/* ---- ps ---- */
+
+static json_t *process_json(const struct entry_process *p, const char *argv)
+{
+	json_t *list = json_array(), *o;
+	char when[CLOCK_TEXT_MAX];
+
+	for (uint32_t at = 0; at < p->argv_len;) {
+		size_t n = strnlen(argv + at, p->argv_len - at);
+		_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+		if (text_utf8_replace(&b, argv + at, n) == 0)
+			(void)json_array_append_new(
+				list, json_stringn((const char *)buf_data(&b), buf_len(&b)));
+		at += (uint32_t)n + 1;
+	}
+	o = json_pack("{s:i, s:i, s:o, s:s, s:I, s:s}", "pid", (int)p->pid, "ppid", (int)p->ppid,
+		      "argv", list, "state", p->state, "memory_bytes", (json_int_t)p->memory_bytes,
+		      "started_at", clock_format(when, p->started_ns));
+	if (p->job[0])
+		(void)json_object_set_new(o, "job_id", json_string(p->job));
+	return o;
+}
+
+static void ps_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	struct ask *a = userdata;
+	const struct entry_process *p;
+	struct entry_cursor c;
+	const char *argv;
+	json_t *list;
+
+	if (r < 0) {
+		ask_fail(a, env, r, "its processes cannot be listed");
+		return;
+	}
+	list = json_array();
+	entry_cursor_init(&c, e);
+	while (entry_next_process(&c, &p, &argv))
+		(void)json_array_append_new(list, process_json(p, argv));
+	call_ok(a->call, json_pack("{s:o}", "processes", list));
+	ask_free(a);
+}
+
+void verb_ps(struct call *call)
+{
+	struct env *env = verb_env(call);
+	Limbwire__Ps m = LIMBWIRE__PS__INIT;
+	struct ask *a;
+	int r;
+
+	if (!env)
+		return;
+	if (!link_up(env)) {
+		(void)verb_live_env(call);
+		return;
+	}
+	a = ask_new(call);
+	if (!a)
+		return;
+	r = link_expect(env, ASK_MS, ps_answered, a, &m.request);
+	if (r == 0)
+		r = link_send(env, WIRE_PS, &m.base, NULL, 0);
+	if (r < 0)
+		ask_fail(a, env, r, "its processes cannot be listed");
+}
+
+/* ---- trust ---- */
+
+static void trust_durable(int r, uint64_t seq, void *userdata)
+{
+	struct ask *a = userdata;
+	struct env *env = verb_env(a->call);
+
+	(void)seq;
+	if (env && r < 0) {
+		ask_fail(a, env, r, "the decision cannot be recorded");
+		return;
+	}
+	if (env) {
+		env->work_mode = !call_bool(a->call, "off");
+		(void)env_save(env);
+		view_stop(env);
+		view_start(env);
+		call_ok(a->call, json_pack("{s:s, s:s}", "environment", env->name, "mode",
+					   env->work_mode ? "work" : "look"));
+	}
+	ask_free(a);
+}
+
+void verb_trust(struct call *call)
+{
+	struct env *env = verb_env(call);
+	Limb__Record rec = LIMB__RECORD__INIT;
+	Limb__Decision d = LIMB__DECISION__INIT;
+	struct ask *a = env ? ask_new(call) : NULL;
+	int r;
+
+	if (!a)
+		return;
+	d.verb = (char *)"trust";
+	d.value = (char *)(call_bool(call, "off") ? "look" : "work");
+	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	rec.body_case = LIMB__RECORD__BODY_DECISION;
+	rec.decision = &d;
+	r = commit_submit(env, RECORD_DECISION, &rec, trust_durable, a);
+	if (r < 0)
+		ask_fail(a, env, r, "the decision cannot be recorded");
+}
+
+/* ---- down ---- */
+
+struct down {
+	struct call *call;
+	unsigned pending;
+	json_t *running;
+	uint64_t pending_bytes;
+	bool stop;
+};
+
+static void down_go(struct down *d)
+{
+	struct brain *b = d->call->brain;
+
+	if (--d->pending)
+		return;
+	b->stopping = true;
+	for (struct env *env = b->envs; env; env = env->next) {
+		link_stop(env, "down");
+		view_stop(env);
+	}
+	call_ok(d->call, json_pack("{s:b, s:o, s:I}", "stopped", 1, "environments_running",
+				   d->running, "pending_bytes", (json_int_t)d->pending_bytes));
+	b->stopped(b);
+	free(d);
+}
+
+static void down_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct down *d = userdata;
+
+	if (res->r < 0)
+		d->pending_bytes += env->status.pending_bytes;
+	down_go(d);
+}
+
+void verb_down(struct call *call)
+{
+	struct brain *b = call->brain;
+	struct down *d = calloc(1, sizeof(*d));
+
+	if (!d) {
+		call_fail(call, "internal", NULL, NULL, "out of memory");
+		return;
+	}
+	d->call = call;
+	d->running = json_array();
+	d->pending = 1;
+	for (struct env *env = b->envs; env; env = env->next) {
+		if (!env->wanted)
+			continue;
+		(void)json_array_append_new(d->running, json_string(env->name));
+		if (barrier_run(env, DOWN_MS, down_synced, d) == 0)
+			d->pending++;
+	}
+	down_go(d);
+}

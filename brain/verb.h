@@ -1,0 +1,34 @@
+/*
+ * verb.h - the handlers of the verbs that are not a life (life.h): each takes a
+ * call and answers it. verbs.c has the table.
+ */
+#ifndef BRAIN_VERB_H
+#define BRAIN_VERB_H
+
+#include "brain/rpc-server.h"
+
+void verb_up(struct call *call);
+void verb_down(struct call *call);
+void verb_status(struct call *call);
+void verb_ls(struct call *call);
+void verb_inspect(struct call *call);
+void verb_exec(struct call *call);
+void verb_sync(struct call *call);
+void verb_verify(struct call *call);
+void verb_accept(struct call *call);
+void verb_trust(struct call *call);
+void verb_ps(struct call *call);
+void verb_cp(struct call *call);
+void verb_mv(struct call *call);
+void verb_rm(struct call *call);
+
+struct env *verb_env(struct call *call); /* or NULL and the call is answered */
+/* The same, and attached: else 125 not_running, env_unreachable, halted, hostile at once. */
+struct env *verb_live_env(struct call *call);
+/* A path of the environment as its components below the root ("" = the root); malloc'ed; NULL:
+ * the call is answered (invalid_path). */
+char *verb_path(struct call *call, struct env *env, const char *path);
+const char *verb_code(int r);
+void verb_fail_errno(struct call *call, struct env *env, int r, const char *what);
+
+#endif

@@ -1,0 +1,12 @@
+#include "brain/life.h"
+#include "brain/rpc-server.h"
+#include "brain/verb.h"
+
+const struct verb verbs[] = {
+	{"accept", verb_accept}, {"create", life_create},   {"down", verb_down},
+	{"exec", verb_exec},	 {"inspect", verb_inspect}, {"ls", verb_ls},
+	{"mv", verb_mv},	 {"ps", verb_ps},	    {"rebuild", life_rebuild},
+	{"rm", verb_rm},	 {"start", life_start},	    {"status", verb_status},
+	{"stop", life_stop},	 {"sync", verb_sync},	    {"trust", verb_trust},
+	{"up", verb_up},	 {"verify", verb_verify},   {NULL, NULL},
+};

@@ -1,0 +1,21 @@
+/*
+ * verify.h - both sides compared: the journal's tree against what stands in the
+ * environment, with the bytes of both read again.
+ *
+ * A barrier; then the environment lists its tree with fresh hashes (TREE_GET)
+ * into an unlinked file; a helper thread walks the index at the barrier's
+ * sequence, reads each content from the packs, and merges the two lists in their
+ * common order.  When changes came meanwhile it is done again, three times at most.
+ */
+#ifndef BRAIN_VERIFY_H
+#define BRAIN_VERIFY_H
+
+#include <jansson.h>
+
+#include "brain/env.h"
+
+/* result: the contract's `verify` object (borrowed), NULL when r < 0. */
+typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
+int verify_run(struct env *env, verify_fn fn, void *userdata);
+
+#endif

@@ -1,0 +1,375 @@
+#include "brain/view.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/io.h"
+#include "base/log.h"
+
+enum {
+	SEEN_MS = 1000,
+	CONNECT_TRIES = 100,
+	CONNECT_PAUSE_MS = 50,
+};
+
+struct seen_wait {
+	struct seen_wait *next;
+	uint64_t seq;
+	view_seen_fn fn;
+	void *userdata;
+	uint64_t late_ms;
+	bool until_connected;
+};
+
+struct view {
+	struct env *env;
+	char *path;
+	int sock;
+	bool connected, stopping;
+	uv_poll_t poll;
+	bool poll_made;
+	uv_process_t process;
+	bool process_made, process_alive;
+	uv_timer_t timer; /* connecting, then late waiters */
+	unsigned tries;
+	int pid;
+	uint64_t seen, published;
+	struct seen_wait *waits;
+	uint8_t in[sizeof(struct view_frame)];
+	size_t in_n;
+	unsigned closing;
+};
+
+static void view_connect(struct view *v);
+
+const char *view_path(const struct env *env)
+{
+	return env->view ? env->view->path : "";
+}
+
+const char *view_state(const struct env *env)
+{
+	const struct view *v = env->view;
+
+	if (!v)
+		return "absent";
+	return v->connected ? "mounted" : v->tries < CONNECT_TRIES ? "absent" : "stale";
+}
+
+int view_pid(const struct env *env)
+{
+	return env->view && env->view->connected ? env->view->pid : 0;
+}
+
+static void waits_tell(struct view *v, bool all)
+{
+	struct seen_wait **p = &v->waits, *w;
+	uint64_t now = clock_mono_ms();
+
+	while ((w = *p)) {
+		bool seen = v->seen >= w->seq;
+
+		if (!all && !seen && (v->connected || w->until_connected) && now < w->late_ms) {
+			p = &w->next;
+			continue;
+		}
+		*p = w->next;
+		w->fn(v->env, !seen && v->connected, w->userdata);
+		free(w);
+	}
+}
+
+static void view_disconnected(struct view *v)
+{
+	if (v->connected)
+		log_debug("environment '%s': its limb-fs went away", v->env->name);
+	v->connected = false;
+	v->in_n = 0;
+	if (v->poll_made)
+		(void)uv_poll_stop(&v->poll);
+	waits_tell(v, true);
+}
+
+static void view_readable(uv_poll_t *p, int status, int events)
+{
+	struct view *v = container_of(p, struct view, poll);
+	struct view_frame f;
+	ssize_t n;
+
+	(void)events;
+	do {
+		n = status < 0 ? status
+			       : io_read_some(v->sock, v->in + v->in_n, sizeof(v->in) - v->in_n,
+					      "view.read");
+		if (n == -EAGAIN)
+			return;
+		if (n <= 0) {
+			view_disconnected(v);
+			if (!v->stopping && !v->env->brain->stopping)
+				view_start(v->env);
+			return;
+		}
+		v->in_n += (size_t)n;
+		if (v->in_n < sizeof(f))
+			continue;
+		memcpy(&f, v->in, sizeof(f));
+		v->in_n = 0;
+		if (f.kind == VIEW_SEEN) {
+			v->seen = MAX(v->seen, f.seq);
+			waits_tell(v, false);
+		}
+	} while (1);
+}
+
+static void view_say(struct view *v, enum view_message kind, uint64_t seq)
+{
+	struct view_frame f = {.kind = kind, .seq = seq};
+
+	if (!v->connected)
+		return;
+	if (send(v->sock, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(f) &&
+	    errno != EAGAIN)
+		view_disconnected(v);
+	/* A full socket loses nothing: the next PUBLISH carries a higher number. */
+}
+
+void view_publish(struct env *env, uint64_t seq)
+{
+	struct view *v = env->view;
+
+	if (!v || seq <= v->published)
+		return;
+	v->published = seq;
+	view_say(v, VIEW_PUBLISH, seq);
+}
+
+void view_set_stale(struct env *env, bool stale)
+{
+	if (env->view)
+		view_say(env->view, VIEW_STALE, stale);
+}
+
+void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userdata)
+{
+	struct view *v = env->view;
+	struct seen_wait *w;
+
+	if (!v || !v->connected || v->seen >= seq || !(w = calloc(1, sizeof(*w)))) {
+		fn(env, false, userdata);
+		return;
+	}
+	w->seq = seq;
+	w->fn = fn;
+	w->userdata = userdata;
+	w->late_ms = clock_mono_ms() + SEEN_MS;
+	w->next = v->waits;
+	v->waits = w;
+}
+
+void view_wait_connected(struct env *env, view_seen_fn fn, void *userdata)
+{
+	struct view *v = env->view;
+	struct seen_wait *w;
+
+	if (!v || v->tries >= CONNECT_TRIES || !(w = calloc(1, sizeof(*w)))) {
+		fn(env, false, userdata);
+		return;
+	}
+	w->seq = env_seq(env);
+	w->fn = fn;
+	w->userdata = userdata;
+	w->late_ms = clock_mono_ms() + CONNECT_TRIES * CONNECT_PAUSE_MS;
+	w->until_connected = true;
+	w->next = v->waits;
+	v->waits = w;
+}
+
+/* ---- starting ---- */
+
+static void view_exit(uv_process_t *p, int64_t status, int sig)
+{
+	struct view *v = container_of(p, struct view, process);
+
+	v->process_alive = false;
+	if (!v->stopping)
+		log_warning("environment '%s': limb-fs ended (%s %d); its view is absent",
+			    v->env->name, sig ? "signal" : "status", sig ? sig : (int)status);
+}
+
+static int view_spawn(struct view *v)
+{
+	struct env *env = v->env;
+	cleanup_free char *file = brain_helper(env->brain, "limb-fs");
+	char *argv[] = {file,
+			(char *)"--state",
+			env->brain->state_dir,
+			(char *)"--environment",
+			env->id_hex,
+			(char *)"--name",
+			env->name,
+			(char *)"--mount",
+			v->path,
+			(char *)(env->work_mode ? "--work" : "--look"),
+			NULL};
+	uv_stdio_container_t io[3] = {
+		{.flags = UV_IGNORE},
+		{.flags = UV_IGNORE},
+		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+	};
+	uv_process_options_t o = {.file = file,
+				  .args = argv,
+				  .cwd = "/",
+				  .exit_cb = view_exit,
+				  .stdio = io,
+				  .stdio_count = 3,
+				  .flags = UV_PROCESS_DETACHED};
+	int r;
+
+	if (!file || access(file, X_OK) < 0)
+		return -ENOENT;
+	if (v->process_made)
+		return -EBUSY;
+	v->process_made = true;
+	r = uv_spawn(env->brain->loop, &v->process, &o);
+	if (r == 0) {
+		v->process_alive = true;
+		v->pid = v->process.pid;
+		uv_unref((uv_handle_t *)&v->process);
+	}
+	return r;
+}
+
+static int view_try_connect(struct view *v)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	cleanup_close int s = -1;
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+
+	/* By way of /proc, so that the state directory's length does not matter. */
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/fs.sock", v->env->dir_fd);
+	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (s < 0 || connect(s, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return -errno;
+	if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0)
+		v->pid = cred.pid;
+	if (fcntl(s, F_SETFL, O_NONBLOCK) < 0)
+		return -errno;
+	v->sock = take_fd(&s);
+	return 0;
+}
+
+static void view_tick(uv_timer_t *t)
+{
+	struct view *v = container_of(t, struct view, timer);
+
+	if (v->connected) {
+		waits_tell(v, false);
+		return;
+	}
+	if (!v->stopping && v->tries < CONNECT_TRIES)
+		view_connect(v);
+	else
+		waits_tell(v, true);
+}
+
+static void view_connect(struct view *v)
+{
+	int r;
+
+	v->tries++;
+	r = view_try_connect(v);
+	if (r < 0) {
+		if (v->tries == 1) {
+			r = view_spawn(v);
+			if (r < 0) {
+				log_debug("environment '%s': no view: %s", v->env->name,
+					  strerror(-r));
+				v->tries = CONNECT_TRIES;
+				waits_tell(v, true);
+				return;
+			}
+		}
+		(void)uv_timer_start(&v->timer, view_tick, CONNECT_PAUSE_MS, 0);
+		return;
+	}
+	r = uv_poll_init(v->env->brain->loop, &v->poll, v->sock);
+	if (r < 0) {
+		(void)close(v->sock);
+		v->sock = -1;
+		return;
+	}
+	v->poll_made = true;
+	v->connected = true;
+	v->seen = 0;
+	(void)uv_poll_start(&v->poll, UV_READABLE | UV_DISCONNECT, view_readable);
+	(void)uv_timer_start(&v->timer, view_tick, 100, 100);
+	uv_unref((uv_handle_t *)&v->timer);
+	v->published = env_seq(v->env);
+	view_say(v, VIEW_PUBLISH, v->published);
+}
+
+static void view_closed(uv_handle_t *h)
+{
+	struct view *v = h->data;
+
+	if (--v->closing)
+		return;
+	if (v->sock >= 0)
+		(void)close(v->sock);
+	free(v->path);
+	free(v);
+}
+
+void view_close(struct env *env)
+{
+	struct view *v = env->view;
+	uv_handle_t *hs[3];
+	unsigned n = 0;
+
+	if (!v)
+		return;
+	v->stopping = true;
+	waits_tell(v, true);
+	env->view = NULL;
+	hs[n++] = (uv_handle_t *)&v->timer;
+	if (v->poll_made)
+		hs[n++] = (uv_handle_t *)&v->poll;
+	if (v->process_made)
+		hs[n++] = (uv_handle_t *)&v->process;
+	v->closing = n;
+	for (unsigned i = 0; i < n; i++) {
+		hs[i]->data = v;
+		uv_close(hs[i], view_closed);
+	}
+}
+
+void view_stop(struct env *env)
+{
+	if (!env->view)
+		return;
+	env->view->stopping = true;
+	view_say(env->view, VIEW_QUIT, 0);
+	view_close(env);
+}
+
+void view_start(struct env *env)
+{
+	struct view *v;
+
+	view_close(env);
+	v = calloc(1, sizeof(*v));
+	if (!v || asprintf(&v->path, "%s/%s", env->brain->mount_dir, env->name) < 0) {
+		free(v);
+		return;
+	}
+	v->env = env;
+	v->sock = -1;
+	(void)uv_timer_init(env->brain->loop, &v->timer);
+	env->view = v;
+	view_connect(v);
+}
