@@ -21,6 +21,8 @@
 #include <unistd.h>
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#undef MIN /* uv.h brings those of sys/param.h */
+#undef MAX
 #define MIN(a, b)                     \
 	({                            \
 		__auto_type _a = (a); \

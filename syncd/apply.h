@@ -9,6 +9,8 @@
 #ifndef SYNCD_APPLY_H
 #define SYNCD_APPLY_H
 
+#include <stdbool.h>
+
 #include <uv.h>
 
 #include "syncd/session.h"
@@ -25,6 +27,11 @@ bool apply_on_tree_part(struct apply *ap, const Limbwire__TreePart *part);
 void apply_on_pull_data(struct apply *ap, const Limbwire__PullData *m, const void *bulk, size_t n);
 void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, size_t n);
 void apply_on_apply(struct apply *ap, const Limbwire__Apply *m);
+/* ERROR for a request of ours; true if it was. */
+bool apply_on_error(struct apply *ap, const Limbwire__Error *m);
+/* Names under which apply writes before the exchange (".limb-XXXXXXXXXXXXXXXX~"): what is
+ * found under such a name is not the workspace's. */
+bool apply_is_temp(const char *name, size_t len);
 void apply_detached(struct apply *ap); /* transport gone: a restore ends unfinished */
 
 #endif

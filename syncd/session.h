@@ -18,8 +18,10 @@
 #include <stdint.h>
 
 #include <protobuf-c/protobuf-c.h>
+#include <uv.h>
 
 #include "wire/frame.h"
+#include "wire/wire.pb-c.h"
 
 struct session;
 
@@ -38,5 +40,32 @@ bool session_attached(const struct session *s); /* WELCOME has come */
  * on in their drained() callback. */
 #define SESSION_BULK_HIGH (4u << 20)
 size_t session_queued(const struct session *s, enum session_class class);
+
+/* ---- used by the daemon (daemon.c) and the dispatcher (dispatch.c) ---- */
+
+/* Bits of `capabilities`. B compresses nothing, and asks us not to, on a local pipe. */
+#define SESSION_CAP_LZ4 1u
+
+struct session_ops {
+	int (*hello)(Limbwire__Hello *hello, void *userdata); /* strings lent until it is packed */
+	/* One frame, lent for the call. Negative closes the stream. */
+	int (*frame)(const struct wframe *f, void *userdata);
+	/* A class went above its high mark and is below half of it now. */
+	void (*drained)(enum session_class class, void *userdata);
+	void (*detached)(void *userdata);
+};
+
+#define SESSION_OUTPUT_HIGH (512u << 10)
+
+int session_new(uv_loop_t *loop, const struct session_ops *ops, void *userdata,
+		struct session **ret);
+void session_free(struct session *s); /* before the loop's last run, which closes its handles */
+/* Takes the descriptors, also when it fails, in place of what was attached before, and says
+ * HELLO. `in` and `out` differ (dup one socket); `held` (-1 = none) is closed with them, and
+ * its end is the session's. */
+int session_attach(struct session *s, int in, int out, int held);
+void session_welcomed(struct session *s, bool compress);
+/* Sends what is queued as control, then closes. */
+void session_close(struct session *s);
 
 #endif

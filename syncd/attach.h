@@ -1,0 +1,20 @@
+/*
+ * attach.h - the end of a transport: finds the daemon, starts one when none
+ * answers, hands it our stdin and stdout, or moves the bytes ourselves where
+ * these cannot be handed over (not pipes or sockets).
+ *
+ * Nothing of ours is ever printed on stdout: that is the stream.
+ */
+#ifndef SYNCD_ATTACH_H
+#define SYNCD_ATTACH_H
+
+#include <stdbool.h>
+
+#include "syncd/place.h"
+
+/* wait: somebody else starts the daemon (init); we only wait for it, 10 s. */
+int attach_run(const struct place *p, bool wait);
+/* Asks the daemon to end with all its jobs; 0 also when none runs. */
+int attach_stop(const struct place *p);
+
+#endif

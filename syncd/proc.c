@@ -1,0 +1,173 @@
+#include "syncd/proc.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/io.h"
+#include "base/text.h"
+#include "base/util.h"
+
+enum {
+	STAT_BYTES = 1024,
+	DEPTH_MAX = 4096, /* a parent chain that is longer has changed under us */
+	ENVIRON_MAX = 4 << 20,
+};
+
+/* "pid (comm) S ppid ... starttime": comm may hold anything, also ')'. */
+static int parse_stat(char *s, struct proc *p)
+{
+	char *end = strrchr(s, ')');
+	int ppid;
+
+	if (!end)
+		return -EBADMSG;
+	if (sscanf(end + 1,
+		   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   "%llu",
+		   &p->state, &ppid, &p->started_ticks) != 3)
+		return -EBADMSG;
+	p->ppid = ppid;
+	return 0;
+}
+
+static int read_stat(int proc, const char *name, struct proc *p)
+{
+	cleanup_close int fd = -1;
+	char path[32], text[STAT_BYTES];
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "%.12s/stat", name);
+	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = io_read_full(fd, text, sizeof(text) - 1, "proc.stat");
+	if (n < 0)
+		return (int)n;
+	text[n] = 0;
+	return parse_stat(text, p);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct proc *x = a, *y = b;
+
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+int proc_list(struct proc **ret, size_t *ret_n)
+{
+	cleanup_free struct proc *list = NULL;
+	size_t n = 0, cap = 0;
+	struct dirent *e;
+	DIR *d;
+
+	d = opendir("/proc");
+	if (!d)
+		return -errno;
+	while ((e = readdir(d))) {
+		uint64_t pid;
+
+		if (text_parse_u64(e->d_name, INT32_MAX, &pid) < 0)
+			continue;
+		if (n == cap) {
+			struct proc *more;
+
+			cap = cap ? 2 * cap : 64;
+			more = realloc(list, cap * sizeof(*list));
+			if (!more) {
+				(void)closedir(d);
+				return -ENOMEM;
+			}
+			list = more;
+		}
+		list[n].pid = (pid_t)pid;
+		if (read_stat(dirfd(d), e->d_name, &list[n]) == 0)
+			n++;
+	}
+	(void)closedir(d);
+	if (n == 0)
+		return -ENOENT;
+	qsort(list, n, sizeof(*list), by_pid);
+	*ret = take_ptr(&list);
+	*ret_n = n;
+	return 0;
+}
+
+const struct proc *proc_find(const struct proc *list, size_t n, pid_t pid)
+{
+	struct proc key = { .pid = pid };
+
+	return n > 0 ? bsearch(&key, list, n, sizeof(*list), by_pid) : NULL;
+}
+
+bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor)
+{
+	const struct proc *p = proc_find(list, n, pid);
+
+	for (unsigned depth = 0; p && depth < DEPTH_MAX; depth++) {
+		if (p->ppid == ancestor)
+			return true;
+		p = proc_find(list, n, p->ppid);
+	}
+	return false;
+}
+
+int proc_signal_tree(pid_t root, int sig)
+{
+	cleanup_free struct proc *list = NULL;
+	size_t n = 0;
+	int r, count = 0;
+
+	r = proc_list(&list, &n);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].state == 'Z' || !proc_below(list, n, list[i].pid, root))
+			continue;
+		if (kill(list[i].pid, sig) == 0)
+			count++;
+	}
+	return count;
+}
+
+static bool environ_has(const struct buf *b, const char *name, const char *value)
+{
+	const char *p = (const char *)buf_data(b), *end = p + buf_len(b);
+	size_t n = strlen(name);
+
+	while (p < end) {
+		size_t len = strnlen(p, (size_t)(end - p));
+
+		if (len == n + 1 + strlen(value) && memcmp(p, name, n) == 0 && p[n] == '=' &&
+		    memcmp(p + n + 1, value, len - n - 1) == 0)
+			return true;
+		p += len + 1;
+	}
+	return false;
+}
+
+int proc_kill_marked(const char *name, const char *value)
+{
+	cleanup_free struct proc *list = NULL;
+	size_t n = 0;
+	int r, count = 0;
+
+	r = proc_list(&list, &n);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++) {
+		_cleanup_(buf_done) struct buf b = BUF_INIT(ENVIRON_MAX);
+		char path[40];
+
+		(void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)list[i].pid);
+		if (list[i].pid == getpid() || file_read(AT_FDCWD, path, &b) < 0)
+			continue;
+		if (environ_has(&b, name, value) && kill(list[i].pid, SIGKILL) == 0)
+			count++;
+	}
+	return count;
+}

@@ -1,0 +1,32 @@
+/*
+ * proc.h - processes as /proc shows them: who descends from whom, and signals
+ * to a whole tree.
+ *
+ * A tree is walked by parent, not by group or session: what called setsid() or
+ * forked twice is still below the subreaper that its job's holder is.
+ */
+#ifndef SYNCD_PROC_H
+#define SYNCD_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+struct proc {
+	pid_t pid, ppid;
+	char state; /* as in /proc/PID/stat */
+	unsigned long long started_ticks; /* since boot */
+};
+
+/* All processes of this pid namespace, by pid; free() it. -ENOENT without /proc. */
+int proc_list(struct proc **ret, size_t *ret_n);
+const struct proc *proc_find(const struct proc *list, size_t n, pid_t pid);
+/* True if pid descends from ancestor (not if it is the same). */
+bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor);
+
+/* Sends sig to every living descendant of root (not to root itself); the count. */
+int proc_signal_tree(pid_t root, int sig);
+/* SIGKILL to all that have NAME=value in the environment they were started with. */
+int proc_kill_marked(const char *name, const char *value);
+
+#endif
