@@ -41,6 +41,9 @@ static const int allowed[] = {
 	SCMP_SYS(recvmsg),	SCMP_SYS(restart_syscall),
 	SCMP_SYS(rt_sigreturn), SCMP_SYS(sendmsg),
 	SCMP_SYS(write),	SCMP_SYS(writev),
+#if SANITIZERS
+	SCMP_SYS(sigaltstack), /* before each call that does not return */
+#endif
 };
 
 /* What a C library may try on the way to a message or an abort. */

@@ -6,8 +6,8 @@
  *
  * Libraries must be set up before.  A call outside of the list ends the process
  * (SIGSYS), but for those that a C library may try by itself: they fail with
- * EPERM.  In builds with sanitizers every other call fails with EPERM, and
- * memory is not limited.
+ * EPERM.  In builds with sanitizers every call outside of the list fails with
+ * EPERM, and memory is not limited.
  */
 #ifndef BRAIN_INGEST_CONFINE_H
 #define BRAIN_INGEST_CONFINE_H

@@ -459,8 +459,7 @@ int rpc_server_start(struct brain *b, char **ret_why)
 		return -ENOMEM;
 	sv->brain = b;
 	if (strlen(b->socket_path) >= sizeof(a.sun_path)) {
-		(void)asprintf(
-			ret_why,
+		why(ret_why,
 			"the socket path '%s' is longer than %zu bytes; choose a shorter one with "
 			"LIMB_SOCKET or --state",
 			b->socket_path, sizeof(a.sun_path) - 1);
