@@ -1,0 +1,228 @@
+#include "journal/index-impl.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/io.h"
+
+/* Address space, not memory; halved where there is less of it. */
+#define MAP_BYTES (sizeof(size_t) > 4 ? (size_t)64 << 30 : (size_t)512 << 20)
+#define MAP_BYTES_MIN ((size_t)256 << 20)
+#define READERS_MAX 1000
+
+static const char *const table_names[N_TABLES] = {
+	[TABLE_META] = "meta",
+	[TABLE_DIRENT] = "dirent",
+	[TABLE_NAME] = "name",
+	[TABLE_NODE] = "node",
+	[TABLE_PAST_DIRENT] = "past_dirent",
+	[TABLE_PAST_NODE] = "past_node",
+	[TABLE_POINT] = "point",
+	[TABLE_LABEL] = "label",
+	[TABLE_JOB] = "job",
+	[TABLE_INCARNATION] = "incarnation",
+	[TABLE_RECENT] = "recent",
+};
+
+/* ---- LMDB ---- */
+
+static int open_env_sized(struct index *ix, size_t map_bytes)
+{
+	unsigned flags = MDB_NOTLS | MDB_NOSYNC;
+	char name[INDEX_NAME_MAX], path[64];
+	int r;
+
+	if (ix->mode != INDEX_WRITE)
+		flags |= MDB_RDONLY;
+	if (ix->mode == INDEX_COPY)
+		flags |= MDB_NOLOCK;
+	r = index_error(mdb_env_create(&ix->env));
+	if (r < 0)
+		return r;
+	r = index_error(mdb_env_set_mapsize(ix->env, map_bytes));
+	if (r >= 0)
+		r = index_error(mdb_env_set_maxdbs(ix->env, N_TABLES));
+	if (r >= 0)
+		r = index_error(mdb_env_set_maxreaders(ix->env, READERS_MAX));
+	index_mark_name(name, ix->number);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", ix->dir_fd, name);
+	if (r >= 0)
+		r = index_error(mdb_env_open(ix->env, path, flags, 0600));
+	return r;
+}
+
+void env_close(struct index *ix)
+{
+	if (ix->env)
+		mdb_env_close(ix->env);
+	ix->env = NULL;
+}
+
+static int open_env(struct index *ix)
+{
+	size_t map_bytes = MAP_BYTES;
+	int r;
+
+	for (;;) {
+		r = open_env_sized(ix, map_bytes);
+		if (r >= 0)
+			return r;
+		env_close(ix);
+		if (r != -ENOMEM || map_bytes <= MAP_BYTES_MIN)
+			return r;
+		map_bytes /= 2;
+	}
+}
+
+static int put_meta(struct index *ix, MDB_txn *txn, const char *name, const void *p, size_t n)
+{
+	MDB_val key = {.mv_size = strlen(name), .mv_data = (void *)(uintptr_t)name};
+	MDB_val v = {.mv_size = n, .mv_data = (void *)(uintptr_t)p};
+
+	return index_error(mdb_put(txn, ix->dbi[TABLE_META], &key, &v, 0));
+}
+
+/* A root is there from the beginning, before anything is known of it. */
+static int put_first_rows(struct index *ix, MDB_txn *txn)
+{
+	const struct node root = {.type = NODE_TYPE_DIRECTORY, .mode = 0755};
+	const struct index_state state = {.next_used = NODE_ROOT + 1};
+	uint8_t row[STATE_ROW_BYTES], format[4];
+	MDB_val key, v;
+	struct key k;
+	int r;
+
+	buf_clear(&ix->row);
+	r = node_row_pack(&ix->row, 0, 0, 1, &root);
+	if (r < 0)
+		return r;
+	key_u64(&k, NODE_ROOT);
+	key = key_val(&k);
+	v = (MDB_val){.mv_size = buf_len(&ix->row),
+		      .mv_data = (void *)(uintptr_t)buf_data(&ix->row)};
+	r = index_error(mdb_put(txn, ix->dbi[TABLE_NODE], &key, &v, 0));
+	if (r < 0)
+		return r;
+	put_le32(format, INDEX_FORMAT);
+	r = put_meta(ix, txn, "format", format, sizeof(format));
+	if (r < 0)
+		return r;
+	state_row_pack(row, &state);
+	return put_meta(ix, txn, "state", row, sizeof(row));
+}
+
+static int open_tables(struct index *ix, bool create)
+{
+	MDB_txn *txn;
+	int r;
+
+	r = index_error(mdb_txn_begin(ix->env, NULL, create ? 0 : MDB_RDONLY, &txn));
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r >= 0 && i < N_TABLES; i++)
+		r = index_error(
+			mdb_dbi_open(txn, table_names[i], create ? MDB_CREATE : 0, &ix->dbi[i]));
+	if (r >= 0 && create)
+		r = put_first_rows(ix, txn);
+	if (r < 0) {
+		mdb_txn_abort(txn);
+		return r;
+	}
+	return index_error(mdb_txn_commit(txn));
+}
+
+int env_open(struct index *ix, uint64_t number, bool create)
+{
+	int r;
+
+	ix->number = number;
+	r = open_env(ix);
+	if (r >= 0)
+		r = open_tables(ix, create);
+	if (r < 0)
+		env_close(ix);
+	return r;
+}
+
+/* ---- synced copies ---- */
+
+static int open_index_dir(struct index *ix, uint64_t number)
+{
+	char name[INDEX_NAME_MAX];
+
+	index_mark_name(name, number);
+	return file_open_dir(ix->dir_fd, name);
+}
+
+int index_sync(struct index *ix)
+{
+	cleanup_close int dir = -1, fd = -1;
+	int r;
+
+	if (ix->mode != INDEX_WRITE)
+		return -EBADFD;
+	dir = open_index_dir(ix, ix->number);
+	if (dir < 0)
+		return dir;
+	fd = openat(dir, "copy.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	r = index_error(mdb_env_copyfd(ix->env, fd));
+	if (r < 0)
+		return r;
+	r = io_fsync(fd, "index.copy.sync");
+	if (r < 0)
+		return r;
+	r = io_renameat(dir, "copy.new", dir, "copy", "index.copy.rename");
+	return r < 0 ? r : file_sync_dir(dir, ".");
+}
+
+static int copy_bytes(int from, int to)
+{
+	cleanup_free uint8_t *mem = malloc(1 << 20);
+	ssize_t n;
+	int r;
+
+	if (!mem)
+		return -ENOMEM;
+	while ((n = io_read_full(from, mem, 1 << 20, "index.copy.read")) > 0) {
+		r = io_write_full(to, mem, (size_t)n, "index.copy.write");
+		if (r < 0)
+			return r;
+	}
+	return (int)n;
+}
+
+/* Begins index.NUMBER with the synced copy in index.OLD, which it takes over. */
+int env_take_copy(struct index *ix, uint64_t old, uint64_t number)
+{
+	cleanup_close int from_dir = -1, to_dir = -1, from = -1, to = -1;
+	int r;
+
+	from_dir = open_index_dir(ix, old);
+	if (from_dir < 0)
+		return from_dir;
+	from = openat(from_dir, "copy", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (from < 0)
+		return -errno;
+	to_dir = open_index_dir(ix, number);
+	if (to_dir < 0)
+		return to_dir;
+	to = openat(to_dir, "data.mdb", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0)
+		return -errno;
+	r = copy_bytes(from, to);
+	if (r < 0)
+		return r;
+	return linkat(from_dir, "copy", to_dir, "copy", 0) < 0 ? -errno : 0;
+}
+
+int index_reap_readers(struct index *ix)
+{
+	int dead = 0, r;
+
+	r = index_error(mdb_reader_check(ix->env, &dead));
+	return r < 0 ? r : dead;
+}
