@@ -18,8 +18,9 @@
  * passes on unread; ENTRY_START goes before the ENTRY_SEND with the WELCOME: a
  * CHANGE before it is hostile, the first one after it has durable_number + 1 or
  * less.  ENTRY_PACK hands over the descriptor of a fresh pack (SCM_RIGHTS, in the
- * sendmsg() that its first byte is in) and with it "finish the one before"; without
- * a pack the environment's first CHANGE or DATA waits, and all behind it.
+ * sendmsg() that its first byte is in): one at the start, and one after each
+ * ENTRY_PACK_FULL, so that it is clear which pack places are in.  Without a pack
+ * the environment's first CHANGE or DATA waits, and all behind it.
  * ENTRY_SEED lists contents that this environment has stored before, which need
  * no storing again.  ENTRY_STOP: send what is queued, then end.
  *

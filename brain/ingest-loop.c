@@ -260,11 +260,9 @@ static void take_pack(struct loop *l, const struct entry_pack *pack)
 	}
 	r = ingest_set_pack(l->in, pack);
 	if (r < 0) {
-		fail(l, r, "cannot finish the pack before");
+		fail(l, r, "cannot take a pack");
 		return;
 	}
-	if (l->pack_fd >= 0)
-		(void)close(l->pack_fd);
 	l->pack_fd = l->packs[0];
 	memmove(l->packs, l->packs + 1, --l->n_packs * sizeof(l->packs[0]));
 }

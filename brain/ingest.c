@@ -156,13 +156,8 @@ bool ingest_pending(const struct ingest *in)
 
 int ingest_set_pack(struct ingest *in, const struct entry_pack *pack)
 {
-	int r;
-
-	if (in->store.has_pack) {
-		r = ingest_flush(in);
-		if (r < 0)
-			return r;
-	}
+	if (in->store.has_pack)
+		return -EBUSY;
 	store_set_pack(&in->store, pack);
 	return 0;
 }

@@ -40,7 +40,7 @@ DEFINE_CLEANUP(struct ingest, ingest_free);
 
 /* WELCOME is on its way; again: a later one of the same incarnation. */
 void ingest_start(struct ingest *in, uint64_t durable_number);
-/* Finishes the pack before. */
+/* -EBUSY: there is one that is not full. */
 int ingest_set_pack(struct ingest *in, const struct entry_pack *pack);
 /* False after ENTRY_PACK_FULL until the next pack: the caller may close the file. */
 bool ingest_has_pack(const struct ingest *in);
