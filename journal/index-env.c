@@ -53,7 +53,7 @@ static int open_env_sized(struct index *ix, size_t map_bytes)
 	return r;
 }
 
-void env_close(struct index *ix)
+void index_env_close(struct index *ix)
 {
 	if (ix->env)
 		mdb_env_close(ix->env);
@@ -69,7 +69,7 @@ static int open_env(struct index *ix)
 		r = open_env_sized(ix, map_bytes);
 		if (r >= 0)
 			return r;
-		env_close(ix);
+		index_env_close(ix);
 		if (r != -ENOMEM || map_bytes <= MAP_BYTES_MIN)
 			return r;
 		map_bytes /= 2;
@@ -133,7 +133,7 @@ static int open_tables(struct index *ix, bool create)
 	return index_error(mdb_txn_commit(txn));
 }
 
-int env_open(struct index *ix, uint64_t number, bool create)
+int index_env_open(struct index *ix, uint64_t number, bool create)
 {
 	int r;
 
@@ -142,7 +142,7 @@ int env_open(struct index *ix, uint64_t number, bool create)
 	if (r >= 0)
 		r = open_tables(ix, create);
 	if (r < 0)
-		env_close(ix);
+		index_env_close(ix);
 	return r;
 }
 

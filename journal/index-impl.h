@@ -135,8 +135,8 @@ int index_error(int mdb_rc);
 /* ---- index-env.c ---- */
 
 /* Opens index.NUMBER, which exists; with `create` its tables are made. */
-int env_open(struct index *ix, uint64_t number, bool create);
-void env_close(struct index *ix);
+int index_env_open(struct index *ix, uint64_t number, bool create);
+void index_env_close(struct index *ix);
 /* Begins index.NUMBER, an empty directory, with the synced copy in index.OLD, and keeps
  * that as its own. */
 int env_take_copy(struct index *ix, uint64_t old, uint64_t number);

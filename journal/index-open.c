@@ -177,11 +177,11 @@ static int open_copy(struct index *ix, uint64_t old, uint64_t number, int log_di
 	r = make_dir(ix, number);
 	if (r < 0)
 		return r;
-	if (env_take_copy(ix, old, number) < 0 || env_open(ix, number, false) < 0)
+	if (env_take_copy(ix, old, number) < 0 || index_env_open(ix, number, false) < 0)
 		return 0;
 	r = find_place(ix, log_dir_fd, ret_rd);
 	if (r <= 0)
-		env_close(ix);
+		index_env_close(ix);
 	return r;
 }
 
@@ -191,7 +191,7 @@ static int open_empty(struct index *ix, uint64_t number, int log_dir_fd, struct 
 
 	r = make_dir(ix, number);
 	if (r >= 0)
-		r = env_open(ix, number, true);
+		r = index_env_open(ix, number, true);
 	if (r >= 0)
 		r = find_place(ix, log_dir_fd, ret_rd);
 	return MIN(r, 0);
@@ -226,7 +226,7 @@ static int make_new(struct index *ix, const struct opening *o, uint64_t old)
 		r = finish_new(ix, o, rd);
 		if (r >= 0 || !ix->spoilt)
 			return r;
-		env_close(ix);
+		index_env_close(ix);
 		log_reader_free(take_ptr(&rd));
 		r = 0;
 	}
@@ -241,7 +241,7 @@ static int go_on(struct index *ix, const struct opening *o, const struct index_m
 	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
 	int r;
 
-	if (env_open(ix, m->number, false) < 0)
+	if (index_env_open(ix, m->number, false) < 0)
 		return 0;
 	r = find_place(ix, o->log_dir_fd, &rd);
 	/* Before the first write. */
@@ -253,7 +253,7 @@ static int go_on(struct index *ix, const struct opening *o, const struct index_m
 			return 1;
 		r = ix->spoilt ? 0 : r;
 	}
-	env_close(ix);
+	index_env_close(ix);
 	return r;
 }
 
@@ -290,7 +290,7 @@ static int open_read(struct index *ix)
 	if (!index_mark_trusted(ix->dir_fd, &ix->mark))
 		return -ENOENT;
 	atomic_store(&ix->look_ms, clock_mono_ms() + LOOK_MS);
-	return env_open(ix, ix->mark.number, false);
+	return index_env_open(ix, ix->mark.number, false);
 }
 
 static int open_finished_copy(struct index *ix, int log_dir_fd)
@@ -303,7 +303,7 @@ static int open_finished_copy(struct index *ix, int log_dir_fd)
 	r = index_mark_read(ix->dir_fd, &m);
 	if (r < 0)
 		return r == -ENOENT ? -ESTALE : r;
-	if (!m.clean || !index_mark_fits(&m) || env_open(ix, m.number, false) < 0)
+	if (!m.clean || !index_mark_fits(&m) || index_env_open(ix, m.number, false) < 0)
 		return -ESTALE;
 	r = find_place(ix, log_dir_fd, &rd);
 	if (r <= 0)
@@ -367,7 +367,7 @@ void index_close(struct index *ix)
 	index_abort(ix);
 	clean = ix->mode == INDEX_WRITE && ix->env && !ix->failed;
 	clean = clean && mdb_env_sync(ix->env, 1) == MDB_SUCCESS;
-	env_close(ix);
+	index_env_close(ix);
 	/* Unmarked it is merely not trusted after a loss of power. */
 	if (clean)
 		(void)index_mark_write(ix->dir_fd, ix->number, true);
