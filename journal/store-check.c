@@ -79,6 +79,7 @@ static int check_pack(int packs_fd, const struct store_file *file, struct check 
 	int r;
 
 	c->n_pending = 0;
+	w.torn_tail = !file->sealed;
 	memcpy(w.pack_id, file->pack_id, sizeof(w.pack_id));
 	fd = openat(packs_fd, store_cache_pack_name(c->name, file->pack_id),
 		    O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);

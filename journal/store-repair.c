@@ -98,7 +98,13 @@ static int remove_empty(int packs_fd, struct store_table *t, const struct store_
 static int walk_open(struct batch *b, const struct store_file *file, int fd, bool mend,
 		     uint64_t from, uint64_t *ret_end)
 {
-	struct store_walk w = {.compare = true, .mend = mend, .add = batch_add, .userdata = b};
+	struct store_walk w = {
+		.compare = true,
+		.torn_tail = true,
+		.mend = mend,
+		.add = batch_add,
+		.userdata = b,
+	};
 	int r;
 
 	memcpy(w.pack_id, file->pack_id, sizeof(w.pack_id));
@@ -242,7 +248,12 @@ int store_repair_load(int packs_fd, struct store_mem *m)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++) {
-		struct store_walk w = {.compare = !files[i].sealed, .add = mem_add, .userdata = m};
+		struct store_walk w = {
+			.compare = !files[i].sealed,
+			.torn_tail = !files[i].sealed,
+			.add = mem_add,
+			.userdata = m,
+		};
 		cleanup_close int fd = open_pack(packs_fd, &files[i], O_RDONLY);
 		uint64_t end;
 

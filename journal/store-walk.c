@@ -19,6 +19,7 @@ struct state {
 	uint64_t end;
 	struct store_place places[FRAME_MEMBERS_MAX];
 	size_t n;
+	struct buf held; /* places in frames good in part, until a good one follows */
 };
 
 static void add_place(struct state *s, uint64_t offset, const struct frame_member *m)
@@ -62,6 +63,26 @@ static int compare_members(struct state *s, uint64_t offset)
 	return 0;
 }
 
+static int give(struct state *s, const struct store_place *places, size_t n)
+{
+	return s->walk->add ? s->walk->add(places, n, s->walk->userdata) : 0;
+}
+
+static int give_held(struct state *s)
+{
+	size_t n;
+	int r;
+
+	while ((n = buf_len(&s->held)) > 0) {
+		n = MIN(n, sizeof(s->places));
+		r = give(s, (const void *)buf_data(&s->held), n / sizeof(s->places[0]));
+		if (r != 0)
+			return r;
+		buf_consume(&s->held, n);
+	}
+	return 0;
+}
+
 static int each_frame(uint64_t offset, const struct frame_info *info,
 		      const struct frame_member *members, size_t n, void *userdata)
 {
@@ -75,12 +96,17 @@ static int each_frame(uint64_t offset, const struct frame_info *info,
 			return r;
 		if (s->n == 0)
 			return -EBADMSG;
+		if (s->n < n && s->walk->torn_tail)
+			return buf_add(&s->held, s->places, s->n * sizeof(s->places[0]));
 	} else {
 		for (size_t i = 0; i < n; i++)
 			add_place(s, offset, &members[i]);
 	}
+	r = give_held(s);
+	if (r != 0)
+		return r;
 	s->end = offset + info->total;
-	return s->walk->add ? s->walk->add(s->places, s->n, s->walk->userdata) : 0;
+	return give(s, s->places, s->n);
 }
 
 struct gap {
@@ -185,7 +211,9 @@ int store_walk_pack(const struct store_walk *w, int fd, uint64_t from, uint64_t 
 	s->fd = fd;
 	s->compare = w->compare;
 	s->end = from;
+	buf_init(&s->held, 0);
 	r = walk(s, from);
+	buf_done(&s->held);
 	*ret_end = s->end;
 	return r;
 }

@@ -14,7 +14,8 @@
 struct store_walk {
 	uint8_t pack_id[16];
 	bool compare;
-	bool mend; /* damage before a good frame is overwritten with zeros; fd is writable */
+	bool torn_tail; /* nothing counts behind the last frame that is good as a whole */
+	bool mend;	/* damage before a good frame is overwritten with zeros; fd is writable */
 	/* The contents of a frame; what is not 0 ends the walk. May be NULL. */
 	int (*add)(const struct store_place *places, size_t n, void *userdata);
 	/* Damage: one content, or (hash NULL) bytes that are no frame. May be NULL. */

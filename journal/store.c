@@ -241,7 +241,7 @@ int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length
 		    O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 || fstat(fd, &sb) < 0)
 		return -errno;
-	if (length_bytes < MAX(pack.known, (uint64_t)PACK_HEADER_BYTES) ||
+	if (length_bytes < PACK_HEADER_BYTES || (pack.known && length_bytes <= pack.known) ||
 	    length_bytes > (uint64_t)sb.st_size)
 		return -EINVAL;
 	if (length_bytes == PACK_HEADER_BYTES)
