@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -241,28 +242,41 @@ int attach_run(const struct place *p, bool wait)
 	}
 }
 
+static int ask_to_stop(int fd)
+{
+	struct self self = { 0 };
+	struct pollfd p = { fd, POLLIN, 0 };
+	int r;
+
+	r = send_greeting(fd, GREET_STOP, &self, false);
+	if (r < 0)
+		return r;
+	r = TEMP_FAILURE_RETRY(poll(&p, 1, STOP_DEADLINE_MS));
+	if (r <= 0)
+		return r < 0 ? -errno : -ETIMEDOUT;
+	return read_answer(fd) == ANSWER_STOPPED ? 0 : -EPIPE;
+}
+
 int attach_stop(const struct place *p)
 {
-	cleanup_close int dir = -1, fd = -1;
-	struct self self = { 0 };
-	struct pollfd pfd;
+	cleanup_close int dir = -1;
+	uint64_t end = clock_mono_ms() + STOP_DEADLINE_MS;
 	int r;
 
 	(void)signal(SIGPIPE, SIG_IGN);
 	dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return errno == ENOENT ? 0 : -errno;
-	r = place_connect(dir, "s", &fd);
-	if (r == -ENOENT || r == -ECONNREFUSED)
-		return 0;
-	if (r < 0)
-		return r;
-	r = send_greeting(fd, GREET_STOP, &self, false);
-	if (r < 0)
-		return r;
-	pfd = (struct pollfd){ fd, POLLIN, 0 };
-	r = TEMP_FAILURE_RETRY(poll(&pfd, 1, STOP_DEADLINE_MS));
-	if (r <= 0)
-		return r < 0 ? -errno : -ETIMEDOUT;
-	return read_answer(fd) == ANSWER_STOPPED ? 0 : -EPIPE;
+	/* Until the lock is free: then the daemon has ended, by us or by itself. */
+	do {
+		cleanup_close int fd = -1, lock = -1;
+
+		if (place_connect(dir, "s", &fd) == 0)
+			(void)ask_to_stop(fd);
+		r = file_lock(dir, "lock", &lock);
+		if (r != -EAGAIN)
+			return r;
+		sleep_ms(RETRY_MS);
+	} while (clock_mono_ms() < end);
+	return -ETIMEDOUT;
 }

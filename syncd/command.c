@@ -183,7 +183,7 @@ _Noreturn static void child_fails(struct launch *l, const char *what)
  * l->error and l->failed. */
 _Noreturn static void child(struct launch *l)
 {
-	struct sigaction dfl = { .sa_handler = SIG_DFL };
+	const unsigned long dfl[8] = { 0 }; /* the kernel's struct sigaction: SIG_DFL */
 	sigset_t none;
 	int kept = -ENOENT;
 
@@ -201,8 +201,9 @@ _Noreturn static void child(struct launch *l)
 		for (int fd = 3; fd < 1024; fd++)
 			(void)close(fd);
 	}
+	/* Not by sigaction(3), which refuses those that glibc keeps for itself. */
 	for (int sig = 1; sig < NSIG; sig++)
-		(void)sigaction(sig, &dfl, NULL);
+		(void)syscall(SYS_rt_sigaction, sig, dfl, NULL, (size_t)NSIG / 8);
 	(void)sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL);
 

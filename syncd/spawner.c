@@ -78,7 +78,7 @@ int spawner_ask(int fd, int dir, int link)
 /* ---- the spawner ---- */
 
 struct spawner {
-	int fd;
+	int fd, sigfd;
 	pid_t *holders;
 	size_t n, cap;
 	bool sweep; /* a holder was killed: what it left is ours now */
@@ -128,8 +128,12 @@ static int holder_fork(struct spawner *s, int dir, int link)
 	pid = fork();
 	if (pid < 0)
 		return -errno;
-	if (pid == 0)
+	if (pid == 0) {
+		/* Else the daemon would not see that the spawner is gone. */
+		(void)close(s->fd);
+		(void)close(s->sigfd);
 		_exit(holder_main(dir, link));
+	}
 	s->holders[s->n++] = pid;
 	return 0;
 }
@@ -212,7 +216,6 @@ int spawner_main(int fd)
 	struct signalfd_siginfo info;
 	uint8_t warm[SHA256_BYTES];
 	sigset_t set;
-	int sigfd;
 
 	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	(void)setsid();
@@ -223,18 +226,18 @@ int spawner_main(int fd)
 	(void)sigemptyset(&set);
 	(void)sigaddset(&set, SIGCHLD);
 	(void)sigprocmask(SIG_SETMASK, &set, NULL);
-	sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (sigfd < 0)
+	s.sigfd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.sigfd < 0)
 		return log_error_errno(-errno, "spawner");
 	sha256("", 0, warm); /* the library's start-up, once for all holders */
 
 	while (s.fd >= 0 || s.n > 0 || s.sweep) {
-		struct pollfd p[] = { { s.fd, POLLIN, 0 }, { sigfd, POLLIN, 0 } };
+		struct pollfd p[] = { { s.fd, POLLIN, 0 }, { s.sigfd, POLLIN, 0 } };
 
 		if (poll(p, 2, s.sweep ? SWEEP_MS : -1) < 0 && errno != EINTR)
 			break;
 		if (p[1].revents) {
-			while (read(sigfd, &info, sizeof(info)) > 0)
+			while (read(s.sigfd, &info, sizeof(info)) > 0)
 				;
 			reap(&s);
 		}
@@ -244,6 +247,6 @@ int spawner_main(int fd)
 			on_request(&s);
 	}
 	free(s.holders);
-	(void)close(sigfd);
+	(void)close(s.sigfd);
 	return 0;
 }
