@@ -3,22 +3,13 @@
  * after a restart of limbd, told what is new, asked what they have seen.
  *
  * limb-fs listens on STATE/envs/ID/fs.sock and outlives limbd.  limbd connects
- * there and speaks messages of 16 bytes: { u32 kind, u32 reserved, u64 seq }:
- *	limbd -> limb-fs	PUBLISH seq: the index holds seq; STALE: the line to the
- *				environment is down (1) or up (0); QUIT: unmount and end
- *	limb-fs -> limbd	SEEN seq: every cache agrees with seq
+ * there and speaks as view-protocol.h says.
  */
 #ifndef BRAIN_VIEW_H
 #define BRAIN_VIEW_H
 
 #include "brain/env.h"
-
-enum view_message { VIEW_PUBLISH = 1, VIEW_STALE = 2, VIEW_QUIT = 3, VIEW_SEEN = 16 };
-
-struct view_frame {
-	uint32_t kind, reserved;
-	uint64_t seq;
-};
+#include "brain/view-protocol.h"
 
 /* Connects to a running limb-fs of this environment, else starts one. Failure is a state
  * (`absent`), not an error: work goes on without a view. */

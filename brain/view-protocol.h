@@ -1,0 +1,24 @@
+/*
+ * view-protocol.h - what limbd and a limb-fs say to each other, on the stream
+ * socket STATE/envs/ID/fs.sock on which limb-fs listens.
+ *
+ * Frames of 16 bytes in the machine's byte order (both ends are on one):
+ *	limbd -> limb-fs	PUBLISH seq: the index holds seq
+ *				STALE 1: the line to the environment is down; 0: up
+ *				QUIT: unmount and end
+ *	limb-fs -> limbd	SEEN seq: every cache agrees with seq
+ * A frame of another kind is passed over.
+ */
+#ifndef BRAIN_VIEW_PROTOCOL_H
+#define BRAIN_VIEW_PROTOCOL_H
+
+#include <stdint.h>
+
+enum view_message { VIEW_PUBLISH = 1, VIEW_STALE = 2, VIEW_QUIT = 3, VIEW_SEEN = 16 };
+
+struct view_frame {
+	uint32_t kind, reserved;
+	uint64_t seq;
+};
+
+#endif
