@@ -521,6 +521,22 @@ static inline const struct entry_change *rig_change_entry(struct rig *r, uint64_
 	return e;
 }
 
+/* Says what must not be said. */
+typedef void (*rig_say_fn)(struct rig *r, int arg);
+
+/* A good change comes before it, and another behind it. */
+static inline void rig_check_hostile(rig_say_fn say, int arg, const char *rule)
+{
+	struct rig r;
+
+	rig_start(&r);
+	rig_say_small(&r, "good");
+	say(&r, arg);
+	rig_say_small(&r, "too late");
+	(void)rig_change_entry(&r, 1);
+	rig_hostile(&r, rule);
+}
+
 /* Bytes that look random, the same for the same seed. */
 static inline void rig_bytes(uint8_t *p, size_t n, uint64_t seed)
 {
