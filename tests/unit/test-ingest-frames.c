@@ -81,8 +81,8 @@ static void bad_frame(struct rig *r, int fault)
 		break;
 	case FRAME_EMPTY_OPS: say_bomb(r, WIRE_CHANGE, "\x12\0", 2); break;
 	case FRAME_EMPTY_ATTRS:
-		/* entries { attr {} content {} }: 500 bytes of memory for 6. */
-		say_bomb(r, WIRE_TREE_PART, "\x12\x04\x22\0\x2a\0", 6);
+		/* entries { attr {} }: 280 bytes of memory for 4. */
+		say_bomb(r, WIRE_TREE_PART, "\x12\x02\x22\0", 4);
 		break;
 	case FRAME_OF_THE_BRAIN: rig_say_raw(r, WIRE_WELCOME, NULL, 0, NULL, 0); break;
 	case FRAME_BULK_BESIDE: rig_say_raw(r, WIRE_STATUS, NULL, 0, "x", 1); break;
