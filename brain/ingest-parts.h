@@ -75,9 +75,7 @@ struct streams {
 	struct stream all[STREAMS_OPEN_MAX + STREAMS_ENDED_MAX];
 	unsigned n_open, n_ended;
 	struct content_writer *spare;
-	/* A hole is hashed piece by piece: of this stream, so much is left. */
-	struct stream *hole;
-	uint64_t hole_left;
+	struct stream *hole; /* whose hole is being hashed, slice by slice */
 	bool hole_last;
 };
 

@@ -95,18 +95,13 @@ int streams_work(struct ingest *in)
 {
 	struct streams *s = &in->streams;
 	struct stream *st = s->hole;
-	uint64_t n;
 	int r;
 
 	if (!st)
 		return 0;
-	n = MIN(s->hole_left, (uint64_t)HOLE_SLICE_BYTES);
-	r = content_writer_hole(st->w, n);
-	if (r < 0)
-		return ingest_content_error(in, r);
-	s->hole_left -= n;
-	if (s->hole_left > 0)
-		return 1;
+	r = content_writer_settle(st->w, HOLE_SLICE_BYTES);
+	if (r != 0)
+		return r;
 	s->hole = NULL;
 	return s->hole_last ? end_stream(in, st) : 0;
 }
@@ -114,11 +109,15 @@ int streams_work(struct ingest *in)
 static int begin_hole(struct ingest *in, struct stream *st, const Limbwire__Data *m)
 {
 	struct streams *s = &in->streams;
+	int r;
 
+	r = content_writer_hole(st->w, m->hole_bytes);
+	if (r < 0)
+		return ingest_content_error(in, r);
 	s->hole = st;
-	s->hole_left = m->hole_bytes;
 	s->hole_last = m->last;
-	return streams_work(in);
+	r = streams_work(in);
+	return r < 0 ? r : 0;
 }
 
 int ingest_on_data(struct ingest *in, const void *msg, const struct wframe *f)

@@ -27,6 +27,7 @@ struct content_writer {
 	void *userdata;
 	struct buf pending;	/* data behind the last cut */
 	uint64_t hole_len;	/* hole behind the last entry; pending is empty then */
+	uint64_t hole_hashed;	/* bytes of it that sha has */
 	struct sha256_ctx *sha; /* of the pieces so far, once they are more than one data chunk */
 	uint8_t last_chunk[SHA256_BYTES];
 	uint64_t size;
@@ -67,6 +68,7 @@ void content_writer_begin(struct content_writer *w)
 	sha256_reset(w->sha);
 	memset(w->last_chunk, 0, sizeof(w->last_chunk));
 	w->hole_len = 0;
+	w->hole_hashed = 0;
 	w->size = 0;
 	w->n_pieces = 0;
 	w->hole_bytes = 0;
@@ -166,8 +168,9 @@ static int flush_hole(struct content_writer *w)
 
 	if (len == 0)
 		return 0;
+	sha256_update_zeros(w->sha, len - w->hole_hashed);
 	w->hole_len = 0;
-	sha256_update_zeros(w->sha, len);
+	w->hole_hashed = 0;
 	w->n_pieces++;
 	return add_entry(w, 0, hole, len);
 }
@@ -256,6 +259,17 @@ int content_writer_hole(struct content_writer *w, uint64_t n_bytes)
 	w->hole_len += n_bytes;
 	w->hole_bytes += n_bytes;
 	return 0;
+}
+
+int content_writer_settle(struct content_writer *w, uint64_t max_bytes)
+{
+	uint64_t n = MIN(max_bytes, w->hole_len - w->hole_hashed);
+
+	if (w->error < 0)
+		return w->error;
+	sha256_update_zeros(w->sha, n);
+	w->hole_hashed += n;
+	return w->hole_hashed < w->hole_len;
 }
 
 /* The whole file is pending: no list. */

@@ -49,9 +49,11 @@ DEFINE_CLEANUP(struct content_writer, content_writer_free);
 void content_writer_begin(struct content_writer *w); /* also drops a half-written one */
 /* After an error, the sink's or -EFBIG (too large, too many holes, too deep), all calls
  * fail with it up to the next begin. A hole costs nothing when it is told; its zeros
- * are hashed when data follows, or at the end: 1.5 GB/s, 12 minutes for 1 TiB. */
+ * are hashed when data follows, or at the end: 1.5 GB/s, 12 minutes for 1 TiB; or
+ * before that, so many at a time, by content_writer_settle(): 1 while more are left. */
 int content_writer_data(struct content_writer *w, const void *data, size_t n);
 int content_writer_hole(struct content_writer *w, uint64_t n_bytes);
+int content_writer_settle(struct content_writer *w, uint64_t max_bytes);
 int content_writer_end(struct content_writer *w, struct content_ref *ret);
 
 /* Appends the content of hash to out; -ENOENT, -EBADMSG. */

@@ -200,6 +200,33 @@ static void random_reads_are_right(void **state)
 	}
 }
 
+/* Zeros that are hashed ahead, whenever and however many, make no difference. */
+static void zeros_hashed_ahead(void **state)
+{
+	static const uint64_t steps[] = {0, 1, 4096, 100000, UINT64_MAX};
+	struct content_ref want = {0}, ref;
+
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {
+		content_writer_begin(writer);
+		assert_int_equal(content_writer_settle(writer, 1), 0);
+		assert_int_equal(content_writer_data(writer, "before", 6), 0);
+		assert_int_equal(content_writer_hole(writer, 3 * MIB), 0);
+		assert_int_equal(content_writer_settle(writer, steps[i]), steps[i] < 3 * MIB);
+		assert_int_equal(content_writer_hole(writer, 100000), 0);
+		while (steps[i] == 100000 && content_writer_settle(writer, steps[i]) > 0)
+			;
+		assert_int_equal(content_writer_data(writer, "after", 5), 0);
+		assert_int_equal(content_writer_hole(writer, 70000), 0);
+		assert_int_equal(content_writer_settle(writer, steps[i]), steps[i] < 70000);
+		assert_int_equal(content_writer_end(writer, &ref), 0);
+		if (i == 0)
+			want = ref;
+		assert_int_equal(ref.size_bytes, want.size_bytes);
+		assert_memory_equal(ref.sha256, want.sha256, SHA256_BYTES);
+		assert_memory_equal(ref.root, want.root, SHA256_BYTES);
+	}
+}
+
 /* A gigabyte that holds one byte is two holes and a chunk, in one list. */
 static void a_sparse_gigabyte_is_small(void **state)
 {
@@ -478,6 +505,7 @@ int main(void)
 		TEST(parts_make_no_difference),
 		TEST(an_insertion_changes_little),
 		TEST(random_reads_are_right),
+		TEST(zeros_hashed_ahead),
 		TEST(a_sparse_gigabyte_is_small),
 		TEST(holes_have_a_limit),
 		TEST(lists_are_cut_as_the_format_says),
