@@ -18,9 +18,13 @@ struct launch {
 	char **argv, **envp;
 	char **candidates; /* absolute or relative names to try in order */
 	int cwd, stdio[3];
+	int report; /* pipe: struct failure, or closed by exec */
 	bool tty;
-	volatile int error;
-	const char *volatile failed;
+};
+
+struct failure {
+	int error;
+	char what[8];
 };
 
 /* ---- preparation ---- */
@@ -50,6 +54,11 @@ static int open_cwd(const char *root, const char *path)
 	return beneath_open(root_fd, path, O_PATH | O_DIRECTORY, 0);
 }
 
+static bool has_nul(const ProtobufCBinaryData *b)
+{
+	return b->len > 0 && memchr(b->data, 0, b->len);
+}
+
 /* A NULL-ended array of C strings; a NUL inside is refused. */
 static int strings_of(const ProtobufCBinaryData *list, size_t n, char ***ret)
 {
@@ -58,7 +67,7 @@ static int strings_of(const ProtobufCBinaryData *list, size_t n, char ***ret)
 	if (!out)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
-		if (memchr(list[i].data, 0, list[i].len)) {
+		if (has_nul(&list[i])) {
 			for (size_t k = 0; k < i; k++)
 				free(out[k]);
 			free(out);
@@ -172,16 +181,31 @@ static int open_terminal(const Limbwire__JobStart *job, struct launch *l, struct
 
 /* ---- the child ---- */
 
-_Noreturn static void child_fails(struct launch *l, const char *what)
+static const char *const failures[] = { "stdio", "tty", "cwd", "exec" };
+
+_Noreturn static void child_fails(const struct launch *l, const char *what)
 {
-	l->error = -errno;
-	l->failed = what;
+	struct failure f = { .error = -errno };
+
+	memcpy(f.what, what, strnlen(what, sizeof(f.what) - 1));
+	(void)TEMP_FAILURE_RETRY(write(l->report, &f, sizeof(f)));
 	_exit(127);
 }
 
-/* Between vfork and exec: system calls only, and nothing of ours is changed but
- * l->error and l->failed. */
-_Noreturn static void child(struct launch *l)
+/* Closes all that is not the command's, but keeps the report until exec. */
+static void child_close(const struct launch *l)
+{
+	if (close_range(3, (unsigned)l->report - 1, 0) == 0 &&
+	    close_range((unsigned)l->report + 1, ~0u, 0) == 0)
+		return;
+	for (int fd = 3; fd < 1024; fd++) {
+		if (fd != l->report)
+			(void)close(fd);
+	}
+}
+
+/* Between vfork and exec: system calls only, and nothing of the parent's is changed. */
+_Noreturn static void child(const struct launch *l)
 {
 	const unsigned long dfl[8] = { 0 }; /* the kernel's struct sigaction: SIG_DFL */
 	sigset_t none;
@@ -197,10 +221,7 @@ _Noreturn static void child(struct launch *l)
 		child_fails(l, "tty");
 	if (fchdir(l->cwd) < 0)
 		child_fails(l, "cwd");
-	if (close_range(3, ~0u, 0) < 0) {
-		for (int fd = 3; fd < 1024; fd++)
-			(void)close(fd);
-	}
+	child_close(l);
 	/* Not by sigaction(3), which refuses those that glibc keeps for itself. */
 	for (int sig = 1; sig < NSIG; sig++)
 		(void)syscall(SYS_rt_sigaction, sig, dfl, NULL, (size_t)NSIG / 8);
@@ -219,14 +240,40 @@ _Noreturn static void child(struct launch *l)
 	child_fails(l, "exec");
 }
 
-/* vfork: no copy of page tables, and the parent goes on when exec has worked or failed. */
-__attribute__((noinline)) static pid_t fork_child(struct launch *l)
+/* vfork: no copy of page tables. */
+__attribute__((noinline)) static pid_t fork_child(const struct launch *l)
 {
 	pid_t pid = vfork();
 
 	if (pid == 0)
 		child(l);
 	return pid;
+}
+
+static int launch(struct launch *l, struct command *c)
+{
+	struct failure f = { 0 };
+	int p[2];
+	ssize_t n;
+
+	c->failed = "fork";
+	if (pipe2(p, O_CLOEXEC) < 0)
+		return -errno;
+	l->report = p[1];
+	c->pid = fork_child(l);
+	(void)close(p[1]);
+	n = c->pid < 0 ? -1 : TEMP_FAILURE_RETRY(read(p[0], &f, sizeof(f)));
+	(void)close(p[0]);
+	if (c->pid < 0)
+		return -EAGAIN;
+	if (n != (ssize_t)sizeof(f))
+		return 0;
+	(void)TEMP_FAILURE_RETRY(waitpid(c->pid, NULL, 0));
+	for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
+		if (strncmp(f.what, failures[i], sizeof(f.what)) == 0)
+			c->failed = failures[i];
+	}
+	return f.error < 0 ? f.error : -EIO;
 }
 
 static int launch_prepare(const Limbwire__JobStart *job, const char *root, struct launch *l,
@@ -236,7 +283,7 @@ static int launch_prepare(const Limbwire__JobStart *job, const char *root, struc
 	int r;
 
 	c->failed = "arguments";
-	if (job->n_argv == 0 || memchr(job->cwd.data ? job->cwd.data : (uint8_t *)"", 0, job->cwd.len))
+	if (job->n_argv == 0 || has_nul(&job->cwd))
 		return -EINVAL;
 	r = strings_of(job->argv, job->n_argv, &l->argv);
 	if (r == 0)
@@ -282,22 +329,13 @@ static void command_close(struct command *c)
 
 int command_start(const Limbwire__JobStart *job, const char *root, struct command *ret)
 {
-	struct launch l = { .cwd = -1, .stdio = { -1, -1, -1 } };
+	struct launch l = { .cwd = -1, .stdio = { -1, -1, -1 }, .report = -1 };
 	struct command c = { .in = -1, .out = { -1, -1 } };
 	int r;
 
 	r = launch_prepare(job, root, &l, &c);
-	if (r == 0) {
-		c.pid = fork_child(&l);
-		if (c.pid < 0) {
-			c.failed = "fork";
-			r = -errno;
-		} else if (l.error < 0) {
-			(void)TEMP_FAILURE_RETRY(waitpid(c.pid, NULL, 0));
-			c.failed = l.failed;
-			r = l.error;
-		}
-	}
+	if (r == 0)
+		r = launch(&l, &c);
 	launch_done(&l);
 	if (r < 0) {
 		ret->failed = c.failed;

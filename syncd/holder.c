@@ -368,7 +368,8 @@ static void link_lost(struct holder *h)
 	buf_clear(&h->in);
 	buf_clear(&h->out);
 	h->reconnect_ms = RECONNECT_MS;
-	timer_set(h, TIMER_RECONNECT, 0);
+	if (h->job) /* a spare ends with its daemon */
+		timer_set(h, TIMER_RECONNECT, 0);
 }
 
 static void on_link(struct holder *h)

@@ -31,31 +31,27 @@ static void on_link(uv_poll_t *h, int status, int events);
 static void on_link_closed(uv_handle_t *h)
 {
 	struct holder_link *l = h->data;
-	struct jobs *js = l->jobs;
 
 	(void)close(l->fd);
 	buf_done(&l->in);
 	buf_done(&l->out);
 	free(l);
-	js->n_links--;
 }
 
 void link_close(struct holder_link *l)
 {
-	struct jobs *js = l->jobs;
+	struct holder_link **p;
 
-	for (struct holder_link **p = &js->spares; *p; p = &(*p)->next) {
-		if (*p == l) {
-			*p = l->next;
-			js->n_spares--;
-			break;
-		}
-	}
+	if (uv_is_closing((uv_handle_t *)&l->poll))
+		return;
+	for (p = &l->jobs->links; *p != l; p = &(*p)->next)
+		;
+	*p = l->next;
+	l->jobs->n_spares -= l->spare;
 	if (l->job)
 		l->job->link = NULL;
 	l->job = NULL;
-	if (!uv_is_closing((uv_handle_t *)&l->poll))
-		uv_close((uv_handle_t *)&l->poll, on_link_closed);
+	uv_close((uv_handle_t *)&l->poll, on_link_closed);
 }
 
 /* Takes fd. */
@@ -72,7 +68,8 @@ static struct holder_link *link_new(struct jobs *js, int fd)
 	l->fd = fd;
 	l->poll.data = l;
 	buf_init(&l->in, 2 * LINK_MESSAGE_MAX);
-	js->n_links++;
+	l->next = js->links;
+	js->links = l;
 	(void)uv_poll_start(&l->poll, UV_READABLE, on_link);
 	return l;
 }
@@ -142,8 +139,7 @@ static int spare_new(struct jobs *js)
 		memcpy(l->spare_name, js->used_dirs[--js->n_used_dirs], sizeof(l->spare_name));
 	else
 		(void)snprintf(l->spare_name, sizeof(l->spare_name), "n%u", ++js->spare_count);
-	l->next = js->spares;
-	js->spares = l;
+	l->spare = true;
 	js->n_spares++;
 	r = buf_add(&m, l->spare_name, strlen(l->spare_name) + 1);
 	if (r == 0)
@@ -208,21 +204,11 @@ static void on_refill(uv_timer_t *h)
 
 static struct holder_link *ready_spare(struct jobs *js)
 {
-	for (struct holder_link *l = js->spares; l; l = l->next) {
-		if (l->ready)
+	for (struct holder_link *l = js->links; l; l = l->next) {
+		if (l->spare && l->ready)
 			return l;
 	}
 	return NULL;
-}
-
-static void spare_take(struct jobs *js, struct holder_link *l)
-{
-	struct holder_link **p;
-
-	for (p = &js->spares; *p != l; p = &(*p)->next)
-		;
-	*p = l->next;
-	js->n_spares--;
 }
 
 /* The directory gets the job's name before the holder hears of it: who finds the name
@@ -242,7 +228,8 @@ static void hand_over(struct job *j, struct holder_link *l)
 		job_free(j);
 		return;
 	}
-	spare_take(js, l);
+	l->spare = false;
+	js->n_spares--;
 	l->job = j;
 	j->link = l;
 	j->holder_pid = l->pid;
@@ -363,7 +350,7 @@ static void on_link_lost(struct holder_link *l)
 {
 	struct jobs *js = l->jobs;
 	struct job *j = l->job;
-	bool was_spare = !j && l->spare_name[0] != 0;
+	bool was_spare = l->spare;
 
 	link_close(l);
 	if (was_spare) {
@@ -572,8 +559,8 @@ void jobs_link_begin(struct jobs *js)
 
 void jobs_link_end(struct jobs *js)
 {
-	while (js->spares)
-		link_close(js->spares);
+	while (js->links)
+		link_close(js->links);
 	if (js->spawner >= 0)
 		(void)close(js->spawner);
 	js->spawner = -1;

@@ -26,11 +26,11 @@ enum job_state {
 };
 
 struct holder_link {
-	struct holder_link *next; /* in jobs->spares */
+	struct holder_link *next;
 	struct jobs *jobs;
-	struct job *job; /* NULL: a spare, or a guest that has not said whose it is */
+	struct job *job; /* NULL: a spare, or one that has not said whose it is */
 	int fd;
-	bool ready;
+	bool spare, ready;
 	uint32_t pid;
 	char spare_name[24];
 	struct buf in, out;
@@ -79,8 +79,8 @@ struct jobs {
 
 	int spawner;
 	pid_t spawner_pid;
-	struct holder_link *spares;
-	unsigned n_spares, n_links;
+	struct holder_link *links;
+	unsigned n_spares;
 	unsigned failures; /* spares that died one after the other */
 	unsigned spare_count;
 	char (*used_dirs)[24]; /* in spare/, without a holder */

@@ -417,8 +417,11 @@ void jobs_stop(struct jobs *js, void (*done)(void *userdata), void *userdata)
 	m.why = (char *)"limbfs";
 	for (struct job *j = js->first; j; j = j->next)
 		job_tell_message(j, LINK_SIGNAL, &m.base);
-	while (js->spares)
-		link_close(js->spares);
+	for (struct holder_link *l = js->links, *next; l; l = next) {
+		next = l->next;
+		if (l->spare)
+			link_close(l);
+	}
 	jobs_watch_ends(js);
 	(void)uv_timer_start(&js->stop_deadline, on_stop_deadline, STOP_DEADLINE_MS, 0);
 }

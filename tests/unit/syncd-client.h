@@ -255,6 +255,20 @@ static inline void client_join(struct client *c)
 	client_welcome(c);
 }
 
+/* What the daemon and the holders had to say. */
+static inline void client_check_log(const struct client *c)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	char path[300];
+
+	(void)snprintf(path, sizeof(path), "%s/log", c->dir);
+	if (file_read(AT_FDCWD, path, &b) < 0 || buf_len(&b) == 0)
+		return;
+	if (memmem(buf_data(&b), buf_len(&b), "error:", 6) ||
+	    memmem(buf_data(&b), buf_len(&b), "Sanitizer", 9))
+		fail_msg("%.*s", (int)buf_len(&b), (const char *)buf_data(&b));
+}
+
 static inline void client_remove(struct client *c)
 {
 	int status;
@@ -268,6 +282,7 @@ static inline void client_remove(struct client *c)
 		protobuf_c_message_free_unpacked(c->last, NULL);
 	buf_done(&c->out[0]);
 	buf_done(&c->out[1]);
+	client_check_log(c);
 	assert_int_equal(file_remove_tree(AT_FDCWD, c->top), 0);
 }
 
@@ -334,7 +349,7 @@ static inline void client_forget(struct client *c, const char *id)
 static inline bool client_out_is(const struct client *c, unsigned i, const char *text)
 {
 	return buf_len(&c->out[i]) == strlen(text) &&
-	       memcmp(buf_data(&c->out[i]), text, strlen(text)) == 0;
+	       (*text == 0 || memcmp(buf_data(&c->out[i]), text, strlen(text)) == 0);
 }
 
 #endif
