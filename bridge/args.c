@@ -1,8 +1,10 @@
 #include "bridge/args.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "bridge/failure.h"
 #include "bridge/places.h"
@@ -18,6 +20,7 @@ struct scan {
 };
 
 #define SHOWN_MAX 200
+#define SPEC_MAX (1 << 20)
 
 static const char *shown(char out[SHOWN_MAX], const char *s)
 {
@@ -86,28 +89,45 @@ static bool parse_seconds(const char *s, uint64_t *ret_ms)
 	return true;
 }
 
-/* PROVIDER[:TARGET]: a name of ours, or an executable's path. */
+/* PROVIDER[:TARGET], PROVIDER a name of ours, or an executable's path without ':'. */
 static json_t *set_provider(struct scan *sc, const char *param, const char *s)
 {
-	const char *slash = strchr(s, '/'), *colon = strchr(s, ':');
-	cleanup_free char *name = NULL, *path = NULL;
-	json_t *failure = NULL;
+	static const char rule[] = "a name of ours such as bwrap or local, or a path";
+	const char *target = strchrnul(s, ':');
+	cleanup_free char *name = strndup(s, (size_t)(target - s)), *path = NULL, *text = NULL;
 
-	name = colon && (!slash || colon < slash) ? strndup(s, (size_t)(colon - s)) : strdup(s);
 	if (!name)
 		return failure_new("internal", NULL, "out of memory");
-	if (slash && (!colon || slash < colon)) {
-		path = places_absolute(s);
-		if (!path)
-			return bad("provider", s, NULL);
-		return set_bytes(sc, param, path, strlen(path));
-	}
-	if (!ref_name_ok(name))
-		return bad("provider", s, "a name of ours such as bwrap or local, or a path");
-	failure = set_bytes(sc, param, name, strlen(name));
-	if (!failure && colon)
-		failure = set_bytes(sc, "target", colon + 1, strlen(colon + 1));
-	return failure;
+	if (strchr(name, '/'))
+		path = places_absolute(name);
+	else if (!ref_name_ok(name))
+		return bad("provider", s, rule);
+	if (asprintf(&text, "%s%s", path ? path : name, target) < 0)
+		return failure_new("internal", NULL, "out of memory");
+	return set_bytes(sc, param, text, strlen(text));
+}
+
+/* Read here, where its mistakes can be shown by line. */
+static json_t *set_spec(struct scan *sc, const char *param, const char *s)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(SPEC_MAX);
+	char out[SHOWN_MAX];
+	json_error_t e;
+	json_t *spec;
+	int r = file_read(AT_FDCWD, s, &b);
+
+	if (r < 0)
+		return failure_new(failure_code_of_errno(r), NULL, "cannot read '%s': %s",
+				   shown(out, s), strerror(-r));
+	spec = json_loadb((const char *)buf_data(&b), buf_len(&b), JSON_REJECT_DUPLICATES, &e);
+	if (json_is_object(spec))
+		return set_new(sc, param, spec);
+	if (spec)
+		json_decref(spec);
+	else
+		return failure_new("usage", NULL, "'%s', line %d: %s", shown(out, s), e.line,
+				   e.text);
+	return failure_new("usage", NULL, "'%s' is no JSON object", shown(out, s));
 }
 
 static json_t *set_env(struct scan *sc, const char *param, const char *s)
@@ -213,6 +233,7 @@ static json_t *set_value(struct scan *sc, enum value_kind kind, const char *para
 		if (!ref_name_ok(s))
 			return bad("name", s, "write a directory with a '/'");
 		return set_bytes(sc, param, s, strlen(s));
+	case VALUE_SPEC: return set_spec(sc, param, s);
 	case VALUE_PROVIDER: return set_provider(sc, param, s);
 	case VALUE_ENV: return set_env(sc, param, s);
 	case VALUE_FILE: return set_file(sc, param, s);

@@ -9,7 +9,8 @@
  * Everything that the verb table can decide is decided here: unknown verbs and
  * flags, missing and surplus arguments, the grammar of names, points and files,
  * numbers.  Flags may stand anywhere before "--"; for exec, before the command.
- * Reads nothing but the current directory (relative host paths become absolute).
+ * Reads nothing but the current directory (relative host paths become absolute)
+ * and the file of --spec.
  */
 #ifndef BRIDGE_ARGS_H
 #define BRIDGE_ARGS_H

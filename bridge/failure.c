@@ -66,7 +66,7 @@ int failure_exit(const json_t *failure)
 	return EXIT_COULD_NOT;
 }
 
-/* "limb: DETAIL; STEP", on one line whatever the texts hold. */
+/* "limb: DETAIL; STEP" ("; try: limb ..." for a bare command), on one line whatever the texts hold. */
 static void print_line(const json_t *failure)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
@@ -78,7 +78,8 @@ static void print_line(const json_t *failure)
 	if (text_escape(&b, json_string_value(detail), json_string_length(detail)) < 0)
 		no_memory();
 	if (json_is_string(step) &&
-	    (buf_add_str(&b, "; ") < 0 ||
+	    (buf_add_str(&b, strncmp(json_string_value(step), "limb ", 5) == 0 ? "; try: " : "; ") <
+		     0 ||
 	     text_escape(&b, json_string_value(step), json_string_length(step)) < 0))
 		no_memory();
 	log_error("%.*s", (int)buf_len(&b), (const char *)buf_data(&b));

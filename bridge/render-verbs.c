@@ -76,12 +76,13 @@ void render_status(const struct render *r, const json_t *result)
 		};
 		const json_t *n = json_object_get(env, "counts");
 
-		for (size_t k = 0; k < ARRAY_SIZE(counts); k++)
-			if (integer(n, counts[k].field) > 0)
-				(void)fprintf(
-					r->out, "%s: %lld %s\n",
-					json_string_value(json_object_get(env, "environment")),
-					(long long)integer(n, counts[k].field), counts[k].text);
+		for (size_t k = 0; k < ARRAY_SIZE(counts); k++) {
+			if (integer(n, counts[k].field) <= 0)
+				continue;
+			render_text(r, env, "environment");
+			(void)fprintf(r->out, ": %lld %s\n", (long long)integer(n, counts[k].field),
+				      counts[k].text);
+		}
 	}
 }
 

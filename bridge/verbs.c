@@ -31,7 +31,7 @@ static const struct verb_flag create_flags[] = {
 	{"provider", 0, VALUE_PROVIDER, "provider", "PROVIDER[:TARGET]", "who runs it (bwrap)"},
 	{"from", 0, VALUE_HOST_PATH, "from", "DIR", "copy DIR into a new root"},
 	{"root", 0, VALUE_HOST_PATH, "root", "DIR", "use DIR in place"},
-	{"spec", 0, VALUE_HOST_PATH, "spec", "FILE", "more settings, as JSON"},
+	{"spec", 0, VALUE_SPEC, "spec", "FILE", "more settings, as JSON"},
 	{0},
 };
 

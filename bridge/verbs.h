@@ -34,6 +34,7 @@ enum value_kind {
 	VALUE_POINT, /* POINT, or "consistent" */
 	VALUE_NAME,
 	VALUE_PROVIDER, /* PROVIDER[:TARGET] */
+	VALUE_SPEC,	/* a JSON file; its object is sent */
 	VALUE_ENV,	/* K=V, may be repeated; an array */
 	VALUE_FILE,	/* REF:PATH */
 	VALUE_COPY,	/* a side of cp: FILE, host path or - */
