@@ -59,8 +59,7 @@ static bool path_ok(const void *p, size_t n)
 
 static bool check_send(const struct entry_head *e, struct span *s)
 {
-	s->n = 0;
-	return true;
+	return take_padded(s, ((const struct entry_send *)e)->len) != NULL;
 }
 
 static bool check_seed(const struct entry_head *e, struct span *s)
@@ -421,7 +420,7 @@ static const struct {
 	size_t size;
 	bool (*check)(const struct entry_head *e, struct span *s);
 } types[] = {
-	[ENTRY_SEND] = {sizeof(struct entry_head), check_send},
+	[ENTRY_SEND] = {sizeof(struct entry_send), check_send},
 	[ENTRY_PACK] = {sizeof(struct entry_pack), check_pack},
 	[ENTRY_SEED] = {sizeof(struct entry_head), check_seed},
 	[ENTRY_STOP] = {sizeof(struct entry_head), check_fixed},

@@ -56,7 +56,7 @@
 
 enum entry_type {
 	/* limbd -> limb-ingest */
-	ENTRY_SEND = 1, /* bytes of wire frames follow */
+	ENTRY_SEND = 1, /* struct entry_send, wire frames */
 	ENTRY_PACK = 2, /* struct entry_pack, one descriptor */
 	ENTRY_SEED = 3, /* hashes of 32 bytes follow */
 	ENTRY_STOP = 4,
@@ -88,6 +88,11 @@ struct entry_head {
 	uint32_t length; /* of the whole entry, head included, a multiple of 8 */
 	uint16_t type;
 	uint16_t reserved;
+};
+
+struct entry_send {
+	struct entry_head head;
+	uint32_t len, reserved; /* bytes follow: whole frames */
 };
 
 struct entry_pack {

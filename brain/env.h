@@ -109,7 +109,7 @@ struct env {
 	bool next_fresh, next_restoring;
 	uv_timer_t retry;
 	bool retry_ready;
-	bool counted_reads;
+	bool jobs_checked; /* job.c: what an earlier limbd left was looked at */
 };
 
 int env_new(struct brain *b, const char *name, struct env **ret); /* with a fresh id, no files */

@@ -18,7 +18,7 @@
 enum {
 	START_MS = 15000,
 	SETTLE_MS = 250,
-	EXIT_MAX = 8 << 20,
+	JOBS_KEPT = 256,
 };
 
 struct unsettled {
@@ -394,8 +394,26 @@ static struct job *job_new(struct env *env, const char *id)
 	return j;
 }
 
+/* Ended jobs that nobody watches are kept in memory only so long; their files and records
+ * stay. */
+static void jobs_prune(struct brain *b)
+{
+	struct job **p = &b->jobs, *j;
+	unsigned n = 0;
+
+	while ((j = *p)) {
+		if (j->over && !j->fn && !j->refs && ++n > JOBS_KEPT) {
+			*p = j->next;
+			job_free(j);
+			continue;
+		}
+		p = &j->next;
+	}
+}
+
 static void job_link_in(struct job *j)
 {
+	jobs_prune(j->env->brain);
 	j->next = j->env->brain->jobs;
 	j->env->brain->jobs = j;
 }
@@ -475,6 +493,8 @@ static void job_end_durable(int r, uint64_t seq, void *userdata)
 		return;
 	}
 	j->seq = seq;
+	/* A later limbd need not ask what became of it. Lost with the power it is only asked again. */
+	(void)close(openat(j->dir_fd, "ended", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 	j->refs++;
 	view_wait_seen(j->env, seq, job_seen, j);
 }
@@ -639,8 +659,41 @@ static void job_adopt(struct env *env, const struct entry_job_known *k)
 	job_link_in(j);
 }
 
-/* What limb-syncd holds. Jobs that we know and it does not are over, their outcome unknown;
- * jobs whose START was recorded but never sent stay unsent (never run by themselves). */
+/* Once after limbd's start: jobs of an earlier limbd whose end was never recorded. */
+static void job_adopt_unended(struct env *env)
+{
+	char **names, path[ENTRY_JOB_MAX + 16];
+	size_t n;
+
+	if (env->jobs_checked || file_list(env->dir_fd, "jobs", 1 << 20, &names, &n) < 0)
+		return;
+	env->jobs_checked = true;
+	for (size_t i = 0; i < n; i++) {
+		struct entry_job_known k = {0};
+
+		if (strlen(names[i]) > ENTRY_JOB_MAX || job_find(env->brain, names[i]))
+			continue;
+		(void)snprintf(path, sizeof(path), "jobs/%s/ended", names[i]);
+		if (faccessat(env->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			continue;
+		(void)snprintf(k.job, sizeof(k.job), "%s", names[i]);
+		job_adopt(env, &k);
+	}
+	file_names_free(names, n);
+}
+
+static bool job_listed(const struct entry_job_list *l, const char *id)
+{
+	const struct entry_job_known *k = entry_tail(l);
+
+	for (uint32_t i = 0; i < l->n; i++)
+		if (strcmp(k[i].job, id) == 0)
+			return true;
+	return false;
+}
+
+/* What limb-syncd holds. A job that we know and it does not is over, its outcome unknown; one
+ * whose START was recorded but never sent was never run, and never runs by itself. */
 int job_on_list(struct env *env, const struct entry_head *e)
 {
 	const struct entry_job_list *l = (const struct entry_job_list *)e;
@@ -649,24 +702,21 @@ int job_on_list(struct env *env, const struct entry_head *e)
 	for (uint32_t i = 0; i < l->n; i++)
 		if (!job_find(env->brain, k[i].job))
 			job_adopt(env, &k[i]);
+	job_adopt_unended(env);
 	for (struct job *j = env->brain->jobs; j; j = j->next) {
-		bool found = false;
-
 		if (j->env != env || j->ended || !j->sent)
 			continue;
-		for (uint32_t i = 0; i < l->n && !found; i++)
-			found = strcmp(k[i].job, j->id) == 0;
-		if (found) {
+		if (job_listed(l, j->id)) {
 			j->started = true;
 			(void)job_ack(j);
 			job_send_input(j);
-		} else {
-			j->unknown = true;
-			free(j->error_detail);
-			j->error_detail = strdup("its environment was lost while it ran");
-			j->ended_ns = clock_real_ns();
-			job_finish(j);
+			continue;
 		}
+		j->unknown = true;
+		free(j->error_detail);
+		j->error_detail = strdup("its environment was lost while it ran");
+		j->ended_ns = clock_real_ns();
+		job_finish(j);
 	}
 	return 0;
 }

@@ -23,11 +23,11 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
 	struct call *call = take_ptr(&l->call);
-	char name[80], detail[512];
-	const char *code = l->code;
+	char name[80], detail[512], code[40];
 
 	(void)err;
 	(void)snprintf(name, sizeof(name), "%s", env->name);
+	(void)snprintf(code, sizeof(code), "%s", l->code);
 	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
 	(void)state_record_env(env->brain, env, "removed");
 	l->env = NULL;
@@ -45,7 +45,7 @@ static void fail_now(struct life *l)
 
 static void create_fail(struct life *l, const char *code, const char *detail)
 {
-	l->code = code;
+	(void)snprintf(l->code, sizeof(l->code), "%s", code);
 	(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
 	l->env->wanted = false;
 	l->on_status = NULL;

@@ -37,7 +37,7 @@ struct life {
 	size_t line_n;
 
 	/* failure on the way */
-	const char *code;
+	char code[40];
 	char detail[512];
 
 	char *old_root; /* rebuild: where the old root was moved to */

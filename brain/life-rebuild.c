@@ -25,10 +25,10 @@ static void rebuild_fail_now(struct life *l)
 {
 	struct env *env = l->env;
 	struct call *call = take_ptr(&l->call);
-	const char *code = l->code;
-	char detail[512];
+	char detail[512], code[40];
 
 	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
+	(void)snprintf(code, sizeof(code), "%s", l->code);
 	env->restore_at = INDEX_NOW;
 	env->halted = true;
 	link_stop(env, "rebuild failed");
@@ -44,7 +44,7 @@ static void rebuild_fail_now(struct life *l)
 
 static void rebuild_fail(struct life *l, const char *code, const char *detail)
 {
-	l->code = code;
+	(void)snprintf(l->code, sizeof(l->code), "%s", code);
 	(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
 	life_end_timer(l, rebuild_fail_now);
 }

@@ -526,6 +526,13 @@ void life_discard(struct env *env, bool keep_journal)
 	env_free_later(env);
 }
 
+void life_forget_unmade(struct env *env)
+{
+	log_warning("environment '%s' was never finished; it is removed", env->name);
+	if (state_record_env(env->brain, env, "removed") == 0)
+		life_discard(env, false);
+}
+
 static void remove_recorded(struct life *l)
 {
 	struct env *env = l->env;

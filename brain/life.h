@@ -23,6 +23,9 @@ void life_remove(struct call *call);
 /* limbd has come up, or a line fell: whatever should run is found or started again. */
 void life_revive(struct env *env);
 
+/* An environment whose create did not get as far as a sandbox: nothing of it stays. */
+void life_forget_unmade(struct env *env);
+
 /* From attach.c: WELCOME is sent; a STATUS came. */
 void life_attached(struct env *env, enum attach_mode mode);
 void life_status(struct env *env);

@@ -189,7 +189,12 @@ static int run(void)
 		if (r < 0)
 			return log_error_errno(r, "cannot open limbd.log in '%s'", brain.state_dir);
 	}
-	for (struct env *env = brain.envs; env; env = env->next) {
+	for (struct env *env = brain.envs, *next; env; env = next) {
+		next = env->next;
+		if (env->creating && !env->root) {
+			life_forget_unmade(env);
+			continue;
+		}
 		view_start(env);
 		life_revive(env);
 	}

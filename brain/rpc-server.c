@@ -460,9 +460,9 @@ int rpc_server_start(struct brain *b, char **ret_why)
 	sv->brain = b;
 	if (strlen(b->socket_path) >= sizeof(a.sun_path)) {
 		why(ret_why,
-			"the socket path '%s' is longer than %zu bytes; choose a shorter one with "
-			"LIMB_SOCKET or --state",
-			b->socket_path, sizeof(a.sun_path) - 1);
+		    "the socket path '%s' is longer than %zu bytes; choose a shorter one with "
+		    "LIMB_SOCKET or --state",
+		    b->socket_path, sizeof(a.sun_path) - 1);
 		free(sv);
 		return -ENAMETOOLONG;
 	}
