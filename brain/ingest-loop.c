@@ -267,12 +267,17 @@ static void take_pack(struct loop *l, const struct entry_pack *pack)
 	memmove(l->packs, l->packs + 1, --l->n_packs * sizeof(l->packs[0]));
 }
 
+static int take_send(struct loop *l, const struct entry_send *send)
+{
+	return l->out_fd < 0 ? 0 : buf_add(&l->sends, entry_tail(send), send->len);
+}
+
 static int take_entry(struct loop *l, const struct entry_head *e)
 {
 	size_t n = e->length - sizeof(*e);
 
 	switch ((enum entry_type)e->type) {
-	case ENTRY_SEND: return l->out_fd < 0 ? 0 : buf_add(&l->sends, entry_tail(e), n);
+	case ENTRY_SEND: return take_send(l, (const struct entry_send *)e);
 	case ENTRY_PACK: take_pack(l, (const struct entry_pack *)e); return 0;
 	case ENTRY_SEED: ingest_seed(l->in, entry_tail(e), n / SHA256_BYTES); return 0;
 	case ENTRY_START:

@@ -372,7 +372,9 @@ static int link_put(struct env *env, enum entry_type type, const void *fixed, si
 
 int link_send_raw(struct env *env, const void *frames, size_t n)
 {
-	return link_put(env, ENTRY_SEND, NULL, 0, frames, n, -1);
+	const uint32_t len[2] = {(uint32_t)n, 0}; /* as in struct entry_send */
+
+	return link_put(env, ENTRY_SEND, len, sizeof(len), frames, n, -1);
 }
 
 int link_send_start(struct env *env, uint64_t durable_number)

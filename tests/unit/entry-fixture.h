@@ -203,8 +203,10 @@ static inline void make_fixed(struct buf *b)
 	struct entry_pack_full full = {.length = 1};
 	struct entry_pong pong = {.id = 1};
 	struct entry_head stop = {0};
+	struct entry_send send = {.len = 5};
 
 	assert_int_equal(entry_add(b, ENTRY_PACK, &pack, sizeof(pack), NULL, 0), 0);
+	assert_int_equal(entry_add(b, ENTRY_SEND, &send, sizeof(send), "bytes", 5), 0);
 	assert_int_equal(entry_add(b, ENTRY_START, &start, sizeof(start), NULL, 0), 0);
 	assert_int_equal(entry_add(b, ENTRY_HELLO, &hello, sizeof(hello), NULL, 0), 0);
 	assert_int_equal(entry_add(b, ENTRY_TREE_GET, &get, sizeof(get), NULL, 0), 0);

@@ -177,7 +177,7 @@ static inline void rig_tell(struct rig *r, uint16_t type, const void *e, size_t 
 	RIG_UNTIL(r, r->limbd_deaf || r->limbd_eof || buf_len(&r->to_limb) == 0);
 }
 
-static inline void rig_pack(struct rig *r, uint64_t seal_bytes)
+static inline void rig_pack_of(struct rig *r, int fd, uint64_t seal_bytes)
 {
 	struct entry_pack e = {
 		.offset = PACK_HEADER_BYTES, .seal_bytes = seal_bytes, .zstd_level = 1};
@@ -190,10 +190,8 @@ static inline void rig_pack(struct rig *r, uint64_t seal_bytes)
 			   .msg_iovlen = 1,
 			   .msg_control = &control,
 			   .msg_controllen = sizeof(control)};
-	int fd = memfd_create("pack", MFD_CLOEXEC);
 
-	assert_true(fd >= 0 && r->n_packs < RIG_PACKS_MAX);
-	assert_int_equal(ftruncate(fd, PACK_HEADER_BYTES), 0);
+	assert_true(r->n_packs < RIG_PACKS_MAX);
 	RIG_UNTIL(r, buf_len(&r->to_limb) == 0);
 	e.head = (struct entry_head){.length = sizeof(e), .type = ENTRY_PACK};
 	control.head.cmsg_level = SOL_SOCKET;
@@ -203,6 +201,15 @@ static inline void rig_pack(struct rig *r, uint64_t seal_bytes)
 	assert_int_equal(sendmsg(r->limbd, &m, 0), sizeof(e));
 	r->packs[r->n_packs++] = fd;
 	r->pack_end = PACK_HEADER_BYTES;
+}
+
+static inline void rig_pack(struct rig *r, uint64_t seal_bytes)
+{
+	int fd = memfd_create("pack", MFD_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, PACK_HEADER_BYTES), 0);
+	rig_pack_of(r, fd, seal_bytes);
 }
 
 static inline void rig_seed(struct rig *r, const void *data, size_t n)
@@ -352,10 +359,12 @@ static inline void rig_end(struct rig *r, int status)
 	assert_int_equal(waitpid(r->pid, &got, 0), r->pid);
 	if (!WIFEXITED(got) || WEXITSTATUS(got) != status)
 		fail_msg("wait status %#x, not exit %d", got, status);
-	close(r->limbd);
-	close(r->from);
-	if (r->to >= 0)
-		close(r->to);
+	for (size_t i = 0; i < 3; i++) {
+		int fd = (int[]){r->limbd, r->from, r->to}[i];
+
+		if (fd >= 0)
+			close(fd);
+	}
 	for (size_t i = 0; i < r->n_packs; i++)
 		close(r->packs[i]);
 	free(r->places);
@@ -546,7 +555,8 @@ static inline void rig_bytes(uint8_t *p, size_t n, uint64_t seed)
 		p[i] = (uint8_t)((x = x * 6364136223846793005u + 1442695040888963407u) >> 56);
 }
 
-static inline uint64_t rig_status_kb(const struct rig *r, const char *key)
+/* The first number behind "\nKey:" in the program's status. */
+static inline uint64_t rig_status(const struct rig *r, const char *key)
 {
 	char path[64], text[8192], *at;
 	int fd;

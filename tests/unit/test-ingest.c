@@ -344,6 +344,7 @@ static void small_contents_share_a_frame(void **state)
 static void numbers_sent_again_are_not_repeated(void **state)
 {
 	struct entry_start start = {.durable_number = 5};
+	struct entry_send send = {.len = 7};
 	struct rig r;
 
 	rig_start_without_pack(&r);
@@ -351,7 +352,7 @@ static void numbers_sent_again_are_not_repeated(void **state)
 	rig_pack(&r, PACK_SEAL_BYTES);
 	/* HELLO was read before START: ask for a sign that START was, too. */
 	RIG_UNTIL(&r, buf_len(&r.from_wire) >= WIRE_START_BYTES);
-	rig_tell(&r, ENTRY_SEND, &start, sizeof(start), NULL, 0);
+	rig_tell(&r, ENTRY_SEND, &send, sizeof(send), "a frame", 7);
 	RIG_UNTIL(&r, buf_len(&r.from_wire) > WIRE_START_BYTES);
 
 	for (r.number = 3; r.number < 8;)
