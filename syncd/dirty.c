@@ -99,9 +99,15 @@ static void drop_bits(struct dirty *d, uint32_t *bits, uint32_t less, uint32_t o
 	*bits &= ~less;
 }
 
+static enum item_state ready_state(const struct item *it)
+{
+	return it->kind == ITEM_LIST ? ITEM_LISTABLE : ITEM_READY;
+}
+
 static bool is_worked_on(const struct item *it)
 {
-	return it->state != ITEM_READY && it->state != ITEM_RESTING && it->state != ITEM_WANTED;
+	return it->state != ITEM_READY && it->state != ITEM_LISTABLE && it->state != ITEM_RESTING &&
+	       it->state != ITEM_WANTED;
 }
 
 static struct item *item_new(struct dirty *d, enum item_kind kind, uint32_t dir, const char *name,
@@ -121,8 +127,9 @@ static struct item *item_new(struct dirty *d, enum item_kind kind, uint32_t dir,
 		grow(d);
 	it->chain = d->slots[it->hash & d->mask];
 	d->slots[it->hash & d->mask] = it;
-	list_append(&d->heads[ITEM_READY], it);
-	d->counts[ITEM_READY]++;
+	it->state = (uint8_t)ready_state(it);
+	list_append(&d->heads[it->state], it);
+	d->counts[it->state]++;
 	d->total++;
 	if (kind == ITEM_LIST)
 		d->lists++;
@@ -151,7 +158,8 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 	} else {
 		uint8_t sweep = it->flags & flags & (ITEM_SWEEP | ITEM_SCAN);
 
-		it->flags = sweep | ((it->flags | flags) & (uint8_t)~(ITEM_SWEEP | ITEM_SCAN));
+		it->flags = sweep | ((it->flags | flags) &
+				     (uint8_t) ~(ITEM_SWEEP | ITEM_SCAN | ITEM_LOOKED));
 	}
 	it->epoch = MAX(it->epoch, epoch);
 	if (it->again)
@@ -184,7 +192,7 @@ uint64_t dirty_ripen(struct dirty *d, uint64_t now_ms)
 	for (it = dirty_first(d, ITEM_RESTING); it; it = next) {
 		next = dirty_after(d, it);
 		if (it->ripe_ms <= now_ms)
-			dirty_move(d, it, ITEM_READY);
+			dirty_move(d, it, ready_state(it));
 		else if (!next_ms || it->ripe_ms < next_ms)
 			next_ms = it->ripe_ms;
 	}
@@ -224,7 +232,7 @@ void dirty_done(struct dirty *d, struct item *it)
 	it->again_flags = 0;
 	it->tries = 0;
 	it->since_ms = clock_mono_ms();
-	dirty_move(d, it, ITEM_READY);
+	dirty_move(d, it, ready_state(it));
 }
 
 void dirty_retry(struct dirty *d, struct item *it)
@@ -236,7 +244,7 @@ void dirty_retry(struct dirty *d, struct item *it)
 	it->again = false;
 	if (it->tries < UINT8_MAX)
 		it->tries++;
-	dirty_move(d, it, ITEM_READY);
+	dirty_move(d, it, ready_state(it));
 }
 
 struct item *dirty_first(const struct dirty *d, enum item_state state)
@@ -251,18 +259,22 @@ struct item *dirty_after(const struct dirty *d, const struct item *it)
 	return it->next == &d->heads[it->state] ? NULL : it->next;
 }
 
+void dirty_give(struct dirty *d, struct item *it, unsigned bit)
+{
+	if (it->again)
+		add_bits(d, &it->again_bits, 1u << bit, it->bits);
+	else
+		add_bits(d, &it->bits, 1u << bit, it->again_bits);
+}
+
 void dirty_assign(struct dirty *d, unsigned bit, uint64_t since, bool scans)
 {
 	for (int s = 0; s < ITEM_STATES; s++) {
 		for (struct item *it = dirty_first(d, s); it; it = dirty_after(d, it)) {
 			bool scan = scans && (it->kind == ITEM_LIST || (it->flags & ITEM_SCAN));
 
-			if (it->epoch <= since && !scan)
-				continue;
-			if (it->again)
-				add_bits(d, &it->again_bits, 1u << bit, it->bits);
-			else
-				add_bits(d, &it->bits, 1u << bit, it->again_bits);
+			if (it->epoch > since || scan)
+				dirty_give(d, it, bit);
 		}
 	}
 }

@@ -25,6 +25,7 @@
 
 enum {
 	DIRTY_BARRIERS = 32,
+	DIRTY_SCAN_BIT = 31,	/* a full scan waits by this one */
 	DIRTY_MAX = 200 * 1000, /* names waiting; beyond, everything is scanned instead */
 };
 
@@ -34,24 +35,27 @@ enum item_kind {
 };
 
 enum item_state {
-	ITEM_READY,
-	ITEM_RESTING, /* until ripe_ms */
+	ITEM_READY,    /* a name to be looked at */
+	ITEM_LISTABLE, /* a directory to be listed */
+	ITEM_RESTING,  /* until ripe_ms */
 	ITEM_LOOKING,
 	ITEM_WANTED, /* to be captured */
 	ITEM_CAPTURING,
-	ITEM_STREAM,	/* large: waits for its turn, or is being read */
-	ITEM_LATE,	/* another node stands where the shadow has one */
-	ITEM_ABSENT,	/* not there; a move may still explain it */
+	ITEM_STREAM, /* large: waits for its turn, or is being read */
+	ITEM_LATE,   /* another node stands where the shadow has one */
+	ITEM_ABSENT, /* not there; a move may still explain it */
 	ITEM_VERIFYING,
 	ITEM_STATES,
 };
 
 enum item_flag {
-	ITEM_CONTENT = 1 << 0, /* compare the bytes whatever stat says */
-	ITEM_SWEEP = 1 << 1,   /* nobody but the sweep has announced it */
-	ITEM_SCAN = 1 << 2,    /* found by listing, not by an event */
-	ITEM_MAPPED = 1 << 3,  /* some process maps it writable */
-	ITEM_LOOKED = 1 << 4,  /* st is what was seen */
+	ITEM_CONTENT = 1 << 0,	/* compare the bytes whatever stat says */
+	ITEM_SWEEP = 1 << 1,	/* nobody but the sweep has announced it */
+	ITEM_SCAN = 1 << 2,	/* found by listing, not by an event */
+	ITEM_MAPPED = 1 << 3,	/* some process maps it writable */
+	ITEM_LOOKED = 1 << 4,	/* st is what was seen */
+	ITEM_DEEP = 1 << 5,	/* and what is beneath it */
+	ITEM_REPLACES = 1 << 6, /* the round is over: what has the name may be replaced */
 };
 
 struct item {
@@ -101,6 +105,7 @@ struct item *dirty_after(const struct dirty *d, const struct item *it);
 
 /* Everything dirtied after `since`, and with `scans` every directory still to be listed. */
 void dirty_assign(struct dirty *d, unsigned bit, uint64_t since, bool scans);
+void dirty_give(struct dirty *d, struct item *it, unsigned bit); /* one item */
 void dirty_release(struct dirty *d, struct item *it, unsigned bit);
 void dirty_release_all(struct dirty *d, unsigned bit);
 

@@ -209,8 +209,8 @@ static bool probe_time(int fd, int64_t ns)
 static bool probe_acl(int fd)
 {
 	/* Version 2: owner rwx, group r-x, other r-x, as setfacl writes it. */
-	static const uint8_t acl[] = {2, 0, 0, 0, 1, 0, 7, 0, 255, 255, 255, 255, 4,   0,
-				      5, 0, 255, 255, 255, 255, 32, 0, 5, 0, 255, 255, 255, 255};
+	static const uint8_t acl[] = {2, 0,   0,   0,	1,   0,	 7, 0, 255, 255, 255, 255, 4,  0, 5,
+				      0, 255, 255, 255, 255, 32, 0, 5, 0,   255, 255, 255, 255};
 
 	return fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0) == 0;
 }

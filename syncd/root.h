@@ -22,11 +22,11 @@ enum { ROOT_MARK_BYTES = 16 };
 
 struct root {
 	char *path;
-	int dir_fd; /* private directory, lent */
-	int fd;	    /* -1 while missing */
-	struct stamp st; /* when it was opened */
+	int dir_fd;	     /* private directory, lent */
+	int fd;		     /* -1 while missing */
+	struct stamp st;     /* when it was opened */
 	struct stamp dir_st; /* the private directory: never part of the tree */
-	uint32_t unheld; /* enum node_mask */
+	uint32_t unheld;     /* enum node_mask */
 	bool measured;
 	bool fine_stamps; /* two edits never leave equal times once they were looked at */
 	uint32_t uid, gid;

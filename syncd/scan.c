@@ -160,8 +160,8 @@ static int listing_add(const char *name, size_t len, void *userdata)
 		l->names = names;
 		l->cap = cap;
 	}
-	l->names[l->n] = (struct scan_name){.name = (uint32_t)buf_len(&l->text),
-					    .len = (uint8_t)len};
+	l->names[l->n] =
+		(struct scan_name){.name = (uint32_t)buf_len(&l->text), .len = (uint8_t)len};
 	r = buf_add(&l->text, name, len + 1);
 	if (r == 0)
 		l->n++;

@@ -531,7 +531,7 @@ uint32_t shadow_next(const struct shadow *sh, uint32_t e, uint32_t top)
 		en = shadow_entry(sh, e);
 		if (en->next)
 			return en->next;
-		/* A directory has one name. */
+		/* A directory has one name, the root none. */
 		e = shadow_node(sh, en->parent)->entries;
 	}
 	return 0;

@@ -32,8 +32,9 @@ enum {
 };
 
 enum shadow_flag {
-	SHADOW_FOREIGN = 1 << 0,    /* inode and ctime are another machine's: go by name */
-	SHADOW_RACY = 1 << 1,	    /* captured too soon after its last change: equal stat proves nothing */
+	SHADOW_FOREIGN = 1 << 0, /* inode and ctime are another machine's: go by name */
+	SHADOW_RACY =
+		1 << 1, /* captured too soon after its last change: equal stat proves nothing */
 	SHADOW_TORN = 1 << 2,	    /* the version sent never rested */
 	SHADOW_DETACHED = 1 << 3,   /* on the node of an entry that is unlinked */
 	SHADOW_ZOMBIE = 1 << 4,	    /* freed, but pinned */
@@ -70,8 +71,8 @@ struct shadow_entry {
 struct shadow_dir {
 	uint32_t first; /* child entry */
 	uint32_t children;
-	uint32_t pins; /* work under way that holds the directory's index */
-	int wd;	       /* 0 = not watched */
+	uint32_t pins;	 /* work under way that holds the directory's index */
+	int wd;		 /* 0 = not watched */
 	uint32_t polled; /* position + 1 in the list of polled directories */
 };
 
@@ -140,7 +141,7 @@ bool shadow_is_beneath(const struct shadow *sh, uint32_t n, uint32_t above); /* 
 uint64_t shadow_count(const struct shadow *sh, uint32_t e); /* nodes of a subtree */
 uint32_t shadow_names(const struct shadow *sh, uint32_t n); /* how many */
 
-/* The next node of a subtree in pre-order: pass the entry before, first `top` itself. */
+/* The next entry of a subtree in pre-order: pass the one before, first `top` itself; top 0 = all. */
 uint32_t shadow_next(const struct shadow *sh, uint32_t e, uint32_t top);
 
 void shadow_pin(struct shadow *sh, uint32_t dir);

@@ -37,7 +37,8 @@ int sync_new(uv_loop_t *loop, struct session *session, const char *root, int dir
 	     struct sync **ret);
 void sync_free(struct sync *sy);
 
-int sync_root_fd(const struct sync *sy); /* O_PATH-like descriptor of the root, lent; -ENOENT while missing */
+int sync_root_fd(const struct sync
+			 *sy); /* O_PATH-like descriptor of the root, lent; -ENOENT while missing */
 
 /* Measures the root (missing, empty, mark, what its file system can hold) and fills the
  * shadow fields; strings are lent until the next call. */
@@ -47,7 +48,8 @@ int sync_hello(struct sync *sy, Limbwire__Hello *hello);
 int sync_welcome(struct sync *sy, const Limbwire__Welcome *w);
 void sync_detached(struct sync *sy); /* transport gone; keeps watching and capturing */
 void sync_on_durable(struct sync *sy, uint64_t number);
-void sync_on_tree_part(struct sync *sy, const Limbwire__TreePart *part); /* the shadow from the brain */
+void sync_on_tree_part(struct sync *sy,
+		       const Limbwire__TreePart *part); /* the shadow from the brain */
 void sync_drained(struct sync *sy); /* bulk queue below its mark: go on sending */
 
 /* ---- used by apply and restore ---- */
@@ -67,7 +69,7 @@ void sync_touch(struct sync *sy, const char *path, size_t len);
 struct sync_result {
 	uint64_t number;
 	bool quiet;
-	int error; /* 0, ETIMEDOUT, EIO ... */
+	int error;			      /* 0, ETIMEDOUT, EIO ... */
 	const Limbwire__Unsettled *unsettled; /* lent for the call */
 	size_t n_unsettled;
 };
@@ -83,7 +85,8 @@ int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint3
 
 /* ---- the rest ---- */
 
-void sync_on_tree_get(struct sync *sy, const Limbwire__TreeGet *get); /* verify: walks, hashes, answers */
+void sync_on_tree_get(struct sync *sy,
+		      const Limbwire__TreeGet *get); /* verify: walks, hashes, answers */
 void sync_on_accept(struct sync *sy, const Limbwire__Accept *a);
 /* STATUS is sent by sync.c itself, at most every 250 ms when something changed and
  * every 5 s when not. */

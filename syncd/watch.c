@@ -11,19 +11,19 @@
 #include "base/buf.h"
 #include "base/util.h"
 
-#define MASK                                                                                    \
-	(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE |     \
+#define MASK                                                                                \
+	(IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE | \
 	 IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | IN_EXCL_UNLINK)
 
 enum {
 	READ_BYTES = 256 * 1024,
 	QUEUE_BYTES_MAX = 32 << 20, /* beyond, as if the kernel's queue had overflowed */
-	GATHER_MS = 1,		    /* a storm of events wakes us a thousand times a second at most */
+	GATHER_MS = 1, /* a storm of events wakes us a thousand times a second at most */
 	MAP_MIN = 256,
 };
 
 struct slot {
-	int wd; /* 0 = free */
+	int wd;	      /* 0 = free */
 	uint32_t dir; /* 0 = events came before it was bound */
 };
 
@@ -148,11 +148,12 @@ static void map_remove(struct watch *w, struct slot *s)
 
 /* ---- the loop's side ---- */
 
-bool watch_bind(struct watch *w, int wd, uint32_t dir)
+bool watch_bind(struct watch *w, int wd, uint32_t dir, uint32_t *ret_before)
 {
 	struct slot *s = map_find(w, wd);
 	bool early = s && s->dir == 0;
 
+	*ret_before = s ? s->dir : 0;
 	if (!s)
 		s = map_add(w, wd);
 	if (s)

@@ -10,7 +10,7 @@
  *
  *	watch_new(loop, on_events, userdata, &w)
  *	worker: wd = watch_add(w, fd)
- *	loop:	watch_bind(w, wd, dir)		true: events came before, list again
+ *	loop:	watch_bind(w, wd, dir, &before)	true: events came before, list again
  *		while (watch_next(w, &ev)) ...	in on_events
  */
 #ifndef SYNCD_WATCH_H
@@ -45,7 +45,8 @@ int watch_add(struct watch *w, int dir_fd);
 void watch_set_limit(struct watch *w, uint32_t limit); /* 0 = the kernel's */
 
 /* The loop's thread from here on. */
-bool watch_bind(struct watch *w, int wd, uint32_t dir);
+/* True if events came before; *ret_before: what it was bound to, 0 = nothing. */
+bool watch_bind(struct watch *w, int wd, uint32_t dir, uint32_t *ret_before);
 void watch_remove(struct watch *w, int wd); /* unbinds, too */
 /* After an overflow, when no directory is being listed: counts what is bound. */
 void watch_recount(struct watch *w);

@@ -1,0 +1,182 @@
+#include "syncd/plan.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+
+/*
+ * plan.h's plan_late(): names that hold another node than the shadow has there.
+ *
+ * Each such name has an occupant (the shadow's node) and wants a node (what was
+ * seen).  An occupant that another late name wants must move there first, or it
+ * would be lost: log -> log.1 -> log.2 is done from the end.  What is left
+ * then are cycles (exchanges): one occupant steps aside under a name that exists
+ * only within the CHANGE.
+ */
+
+enum { CYCLE_MAX = 16, SIDE_STEP_BYTES = 40 };
+
+struct late {
+	struct item *item;
+	uint32_t occupant, wants; /* nodes; wants 0 = a new one */
+	uint32_t wanted_by;	  /* index + 1 of the item that wants the occupant */
+	uint32_t waits_for_me;	  /* index + 1 of the item whose occupant I want */
+	bool done;
+};
+
+static uint32_t occupant_of(const struct sync *sy, const struct item *it)
+{
+	uint32_t e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+
+	return e ? shadow_entry(&sy->shadow, e)->node : 0;
+}
+
+static void settle(struct sync *sy, struct late *l)
+{
+	struct item *it = l->item;
+	uint32_t n = occupant_of(sy, it);
+
+	l->done = true;
+	if (!n || plan_is_node(sy, n, &it->st)) {
+		plan_seen(sy, it, &it->st);
+		return;
+	}
+	it->flags |= ITEM_REPLACES;
+	n = plan_find_node(sy, &it->st);
+	if (n)
+		plan_take_name(sy, it, n);
+	else
+		dirty_move(&sy->dirty, it, ITEM_WANTED);
+}
+
+static int by_wants(const void *a, const void *b)
+{
+	const struct late *x = *(struct late *const *)a, *y = *(struct late *const *)b;
+
+	return x->wants < y->wants ? -1 : x->wants > y->wants;
+}
+
+static struct late *find_wanting(struct late **sorted, size_t n, uint32_t node)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+
+		if (sorted[mid]->wants < node)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < n && sorted[low]->wants == node ? sorted[low] : NULL;
+}
+
+/* Follows who wants whose place; 0 if it is no cycle of plain moves. */
+static size_t collect_cycle(struct sync *sy, struct late *all, struct late *first,
+			    struct late *cycle[CYCLE_MAX])
+{
+	struct late *l = first;
+	size_t n = 0;
+
+	do {
+		if (n == CYCLE_MAX || l->done || !l->wants || !l->waits_for_me ||
+		    shadow_names(&sy->shadow, l->wants) != 1 ||
+		    plan_would_cycle(sy, l->item, l->wants))
+			return 0;
+		cycle[n++] = l;
+		l = &all[l->waits_for_me - 1];
+	} while (l != first);
+	return n;
+}
+
+/* cycle[0] wants the occupant of cycle[1], and so on; the last wants that of cycle[0]. */
+static int exchange(struct sync *sy, struct late **cycle, size_t n)
+{
+	char aside[SIDE_STEP_BYTES];
+	struct item *first = cycle[0]->item;
+	int len, r;
+
+	len = snprintf(aside, sizeof(aside), ".limb-%016llx~",
+		       (unsigned long long)shadow_node(&sy->shadow, cycle[0]->occupant)->id);
+	emit_room(sy, 2 * n + 2, 0, 0);
+	r = emit_move(sy, shadow_node(&sy->shadow, cycle[0]->occupant)->entries, first->dir, aside,
+		      (size_t)len);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		struct item *it = cycle[i]->item;
+
+		cycle[i]->done = true;
+		r = emit_move(sy, shadow_node(&sy->shadow, cycle[i]->wants)->entries, it->dir,
+			      it->name, it->len);
+		dirty_move(&sy->dirty, it, ITEM_WANTED);
+	}
+	return r;
+}
+
+static struct late *collect(struct sync *sy, size_t *ret_n)
+{
+	size_t n = 0, cap = sy->dirty.counts[ITEM_LATE];
+	struct late *all = calloc(cap + 1, sizeof(*all));
+	struct item *it, *next;
+
+	for (it = dirty_first(&sy->dirty, ITEM_LATE); it && all && n < cap; it = next) {
+		next = dirty_after(&sy->dirty, it);
+		if (!shadow_attached(&sy->shadow, it->dir)) {
+			dirty_done(&sy->dirty, it);
+			continue;
+		}
+		all[n++] = (struct late){.item = it,
+					 .occupant = occupant_of(sy, it),
+					 .wants = plan_find_node(sy, &it->st)};
+	}
+	*ret_n = n;
+	return all;
+}
+
+void plan_late(struct sync *sy)
+{
+	cleanup_free struct late *all = NULL;
+	cleanup_free struct late **sorted = NULL;
+	size_t n = 0, left;
+
+	all = collect(sy, &n);
+	sorted = calloc(n + 1, sizeof(*sorted));
+	if (!all || !sorted)
+		return;
+	for (size_t i = 0; i < n; i++)
+		sorted[i] = &all[i];
+	qsort(sorted, n, sizeof(*sorted), by_wants);
+	for (size_t i = 0; i < n; i++) {
+		struct late *w = all[i].occupant ? find_wanting(sorted, n, all[i].occupant) : NULL;
+
+		if (!w || w == &all[i])
+			continue;
+		all[i].wanted_by = (uint32_t)(w - all) + 1;
+		w->waits_for_me = (uint32_t)i + 1;
+	}
+	/* Each pass from a free end follows its chain of waiters to the other one. */
+	left = n;
+	for (size_t i = 0; i < n; i++) {
+		struct late *l = &all[i];
+
+		while (!l->done && (!l->wanted_by || all[l->wanted_by - 1].done)) {
+			settle(sy, l);
+			left--;
+			if (!l->waits_for_me)
+				break;
+			l = &all[l->waits_for_me - 1];
+		}
+	}
+	for (size_t i = 0; left && i < n; i++) {
+		struct late *cycle[CYCLE_MAX];
+		size_t length;
+
+		if (all[i].done)
+			continue;
+		length = collect_cycle(sy, all, &all[i], cycle);
+		if (length && exchange(sy, cycle, length) == 0)
+			continue;
+		if (!all[i].done)
+			settle(sy, &all[i]);
+	}
+}

@@ -1,0 +1,45 @@
+/*
+ * plan.h - what was seen against what the shadow has, and what follows: nothing,
+ * a capture, a move, a link, a removal.
+ *
+ * A name that is new is a move when its inode is known and has no other name
+ * left.  A name that holds another node than before waits until the rest of the
+ * round has been looked at (ITEM_LATE), and so does a name that is gone
+ * (ITEM_ABSENT): by then its node may have been found elsewhere.
+ */
+#ifndef SYNCD_PLAN_H
+#define SYNCD_PLAN_H
+
+#include "syncd/capture.h"
+#include "syncd/state.h"
+
+/* Results of work; each consumes its item. */
+void plan_seen(struct sync *sy, struct item *it, const struct stamp *st);
+void plan_missing(struct sync *sy, struct item *it);
+void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
+		 const struct scan_listing *l);
+void plan_absent(struct sync *sy, struct item *it, bool confirmed, int error);
+void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
+		   const uint8_t *content, const uint8_t *text, uint32_t stream);
+void plan_dir_failed(struct sync *sy, struct item *it, const struct scan_dir *d);
+/* error < 0 of looking at a name or capturing it. */
+void plan_failed(struct sync *sy, struct item *it, int error);
+
+void plan_late(struct sync *sy); /* ITEM_LATE, all of them */
+/* The known node n has the item's name now. */
+void plan_take_name(struct sync *sy, struct item *it, uint32_t n);
+/* It is a directory and would lie in itself. */
+bool plan_would_cycle(const struct sync *sy, const struct item *it, uint32_t n);
+/* Before removals are sent: says so when they are many. */
+void plan_removing(struct sync *sy, uint64_t nodes);
+
+/* The same file as the shadow's node? */
+bool plan_is_node(const struct sync *sy, uint32_t n, const struct stamp *st);
+bool plan_is_equal(const struct sync *sy, uint32_t n,
+		   const struct stamp *st); /* and nothing to doubt */
+uint32_t plan_find_node(const struct sync *sy, const struct stamp *st);
+bool plan_is_boundary(const struct sync *sy, const struct stamp *st);
+void plan_fill_node(const struct sync *sy, const struct stamp *st, struct node *ret);
+void plan_fill_shadow(struct sync *sy, const struct stamp *st, struct shadow_node *ret);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * state.h - the state that the parts of the sync half share, all of it owned by
+ * the loop's thread.  Included by them only.
+ *
+ *	events, scans   mark items dirty			sync.c, watch.c
+ *	work            workers look, list, capture		work.c, scan.c, capture.c
+ *	plan            compares with the shadow, decides	plan.c
+ *	emit            changes the shadow and says so		emit.c, undo.c
+ *
+ * An item goes: ready, looking, wanted, capturing, done; or late and absent, when
+ * only the rest of a round can tell a move from a removal.
+ */
+#ifndef SYNCD_STATE_H
+#define SYNCD_STATE_H
+
+#include "base/util.h"
+
+#include <uv.h>
+
+#include "syncd/barrier.h"
+#include "syncd/dirty.h"
+#include "syncd/emit.h"
+#include "syncd/ignore.h"
+#include "syncd/root.h"
+#include "syncd/shadow.h"
+#include "syncd/status.h"
+#include "syncd/stream.h"
+#include "syncd/sync.h"
+#include "syncd/undo.h"
+#include "syncd/watch.h"
+
+enum sync_phase {
+	PHASE_IDLE,    /* no WELCOME yet, or told to hold */
+	PHASE_FILLING, /* TREE_GET asked */
+	PHASE_RESTORE, /* apply makes the root */
+	PHASE_RUNNING,
+};
+
+struct tree;
+
+struct sync {
+	uv_loop_t *loop;
+	struct session *session;
+	struct root root;
+	struct shadow shadow;
+	struct dirty dirty;
+	struct watch *watch; /* NULL: everything is polled */
+	struct emit emit;
+	struct undo undo;
+	struct barriers barriers;
+	struct status status;
+	struct streams streams;
+	struct tree *trees; /* answers under way */
+
+	enum sync_phase phase;
+	bool attached; /* WELCOME has come over the line that is up */
+	bool halted;
+	bool accepted; /* a person said that the root is as it should be */
+	bool filled;   /* the shadow is this incarnation's */
+	bool scanning; /* the first scan after an attach, or a rescan */
+	bool first_scan;
+	bool rescan_again; /* names were dropped: scan again when there is room */
+	bool restart;	   /* begin anew when no work is in flight */
+	bool set_mark;	   /* the root is to get `mark` */
+	bool fill_foreign;
+	bool closing;
+	uint64_t incarnation;
+	uint64_t tree_request;
+	uint64_t next_id, end_id;
+	uint32_t sweep_period_s, watch_limit;
+	uint8_t mark[ROOT_MARK_BYTES];
+	bool has_mark;
+	struct ignore ignore;
+
+	unsigned in_flight, lists_in_flight; /* pieces of work in threads */
+	uv_timer_t pump_timer, slow_timer;
+	uint64_t pump_due_ms;
+
+	uint32_t *polled; /* directories without a watch */
+	uint32_t n_polled, polled_cap;
+	uint64_t poll_due_ms;
+
+	uint64_t removed_ms; /* for mass_delete: a window of removals */
+	uint64_t removed_nodes;
+
+	uint64_t sweep_due_ms;
+	uint32_t sweep_at; /* next node index */
+	double sweep_credit;
+
+	uint8_t hello_mark[ROOT_MARK_BYTES];
+};
+
+/* sync.c */
+void sync_pump_soon(struct sync *sy, uint64_t delay_ms);
+void sync_pump(struct sync *sy);
+bool sync_may_send(const struct sync *sy);
+/* The root is there and ours; otherwise everything halts, with the reason shown. */
+bool sync_root_ok(struct sync *sy);
+void sync_halt(struct sync *sy, const char *code, const char *detail);
+bool sync_is_ignored(const struct sync *sy, uint32_t dir, const char *name, size_t len,
+		     const struct stamp *st);
+void sync_rescan(struct sync *sy);
+void sync_dir_left(uint32_t dir, void *userdata); /* shadow_dir_fn: a directory leaves the tree */
+void sync_dir_came(uint32_t dir, void *userdata);
+void sync_set_polled(struct sync *sy, uint32_t dir, bool polled);
+void sync_scan_dir(const struct sync *sy, uint32_t dir, struct scan_dir *ret);
+
+#endif

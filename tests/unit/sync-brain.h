@@ -1,0 +1,920 @@
+/*
+ * sync-brain.h - a brain in memory for tests of the sync half: implements
+ * session.h's senders, applies every CHANGE to a tree of its own with each rule
+ * of the journal checked, answers TREE_GET, and compares its tree with the root.
+ *
+ *	brain_start(&b, root path, private directory)
+ *	... change things below the root ...
+ *	brain_sync(&b)		a barrier
+ *	brain_compare(&b)	fails the test unless tree and root are equal
+ *	brain_stop(&b)
+ */
+#ifndef TESTS_UNIT_SYNC_BRAIN_H
+#define TESTS_UNIT_SYNC_BRAIN_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/sha256.h"
+#include "journal/node.h"
+#include "syncd/session.h"
+#include "syncd/sync.h"
+#include "wire/attr.h"
+#include "wire/wire.pb-c.h"
+
+struct bnode {
+	uint64_t id;
+	struct node n;
+	uint8_t *owned;
+	struct bname *children; /* of a directory */
+	unsigned names;
+	uint64_t version;
+	struct bnode *hash_next;
+	uint32_t number; /* scratch of a TREE_GET */
+};
+
+struct bname {
+	uint64_t parent;
+	struct bnode *node;
+	struct bname *next, *prev; /* siblings */
+	struct bname *hash_next;
+	size_t len;
+	char name[256];
+};
+
+struct bstream {
+	struct bstream *next;
+	uint32_t id;
+	struct sha256_ctx *sha;
+	uint64_t at;
+	bool last, holes;
+};
+
+enum { BRAIN_HASH = 1 << 16 };
+
+struct brain {
+	uv_loop_t loop;
+	uv_timer_t timer;
+	struct sync *sync;
+	struct bnode *nodes[BRAIN_HASH];
+	struct bname *names[BRAIN_HASH];
+	struct bstream *streams;
+	uint64_t number;  /* newest CHANGE taken */
+	uint64_t durable; /* acknowledged */
+	uint64_t n_nodes;
+	bool attached, no_ack, drop; /* drop: what is sent is lost */
+	uint64_t tree_request;
+	/* Counts, for tests that say how something is to be done. */
+	unsigned puts, contents, links, unlinks, moves, changes, statuses;
+	uint64_t bytes, inline_bytes;
+	Limbwire__Status *status; /* newest */
+	bool status_before_unlink;
+	char reasons_at_unlink[1024];
+	/* A barrier's result. */
+	bool done;
+	struct sync_result result;
+	char unsettled[2048];
+	/* TREE_PARTs from E */
+	Limbwire__TreePart *parts[256];
+	size_t n_parts;
+	int32_t error; /* of ERROR or ACCEPTED */
+	bool answered;
+	uint64_t incarnation, node_first;
+	uint8_t mark[16];
+	bool set_mark, hold;
+	uint32_t watch_limit;
+	const char *ignore;
+	size_t queued; /* what session_queued() says of bulk */
+};
+
+static struct brain *the_brain;
+
+/* ---- the model ---- */
+
+static inline struct bnode *brain_node(struct brain *b, uint64_t id)
+{
+	struct bnode *n = b->nodes[id % BRAIN_HASH];
+
+	while (n && n->id != id)
+		n = n->hash_next;
+	return n;
+}
+
+static inline unsigned brain_name_hash(uint64_t parent, const void *name, size_t len)
+{
+	uint64_t h = parent * 0x9e3779b97f4a7c15ull;
+
+	for (size_t i = 0; i < len; i++)
+		h = (h ^ ((const uint8_t *)name)[i]) * 0x100000001b3ull;
+	return (unsigned)((h ^ (h >> 32)) % BRAIN_HASH);
+}
+
+static inline struct bname *brain_name(struct brain *b, uint64_t parent, const void *name,
+				       size_t len)
+{
+	struct bname *e = b->names[brain_name_hash(parent, name, len)];
+
+	while (e && (e->parent != parent || e->len != len || memcmp(e->name, name, len) != 0))
+		e = e->hash_next;
+	return e;
+}
+
+static inline struct bnode *brain_add_node(struct brain *b, uint64_t id)
+{
+	struct bnode *n = calloc(1, sizeof(*n));
+
+	assert_non_null(n);
+	n->id = id;
+	n->hash_next = b->nodes[id % BRAIN_HASH];
+	b->nodes[id % BRAIN_HASH] = n;
+	b->n_nodes++;
+	return n;
+}
+
+static inline void brain_drop_node(struct brain *b, struct bnode *n)
+{
+	struct bnode **at = &b->nodes[n->id % BRAIN_HASH];
+
+	while (*at != n)
+		at = &(*at)->hash_next;
+	*at = n->hash_next;
+	b->n_nodes--;
+	free(n->owned);
+	free(n);
+}
+
+static inline void brain_add_name(struct brain *b, struct bnode *parent, const void *name,
+				  size_t len, struct bnode *n)
+{
+	struct bname *e = calloc(1, sizeof(*e));
+	unsigned h = brain_name_hash(parent->id, name, len);
+
+	assert_non_null(e);
+	e->parent = parent->id;
+	e->node = n;
+	e->len = len;
+	memcpy(e->name, name, len);
+	e->next = parent->children;
+	if (e->next)
+		e->next->prev = e;
+	parent->children = e;
+	e->hash_next = b->names[h];
+	b->names[h] = e;
+	n->names++;
+}
+
+/* Takes the name only; returns the node. */
+static inline struct bnode *brain_take_name(struct brain *b, struct bname *e)
+{
+	struct bname **at = &b->names[brain_name_hash(e->parent, e->name, e->len)];
+	struct bnode *parent = brain_node(b, e->parent), *n = e->node;
+
+	while (*at != e)
+		at = &(*at)->hash_next;
+	*at = e->hash_next;
+	if (e->prev)
+		e->prev->next = e->next;
+	else
+		parent->children = e->next;
+	if (e->next)
+		e->next->prev = e->prev;
+	free(e);
+	n->names--;
+	return n;
+}
+
+static inline void brain_remove(struct brain *b, struct bname *e)
+{
+	struct bnode *n = brain_take_name(b, e);
+
+	while (n->children)
+		brain_remove(b, n->children);
+	if (n->names == 0)
+		brain_drop_node(b, n);
+}
+
+static inline bool brain_is_beneath(struct brain *b, uint64_t id, uint64_t above)
+{
+	while (id != above) {
+		struct bname *e = NULL;
+
+		if (id == NODE_ROOT)
+			return false;
+		for (unsigned h = 0; !e && h < BRAIN_HASH; h++)
+			for (struct bname *x = b->names[h]; x && !e; x = x->hash_next)
+				if (x->node->id == id)
+					e = x;
+		if (!e)
+			return false;
+		id = e->parent;
+	}
+	return true;
+}
+
+/* ---- CHANGE ---- */
+
+static inline struct bstream *brain_stream(struct brain *b, uint32_t id, bool make)
+{
+	struct bstream *s;
+
+	for (s = b->streams; s; s = s->next)
+		if (s->id == id)
+			return s;
+	if (!make)
+		return NULL;
+	s = calloc(1, sizeof(*s));
+	s->id = id;
+	s->sha = sha256_new();
+	s->next = b->streams;
+	b->streams = s;
+	return s;
+}
+
+static inline void brain_drop_stream(struct brain *b, uint32_t id)
+{
+	struct bstream **at = &b->streams, *s;
+
+	while (*at && (*at)->id != id)
+		at = &(*at)->next;
+	s = *at;
+	if (!s)
+		return;
+	*at = s->next;
+	sha256_free(s->sha);
+	free(s);
+}
+
+static inline void brain_take_data(struct brain *b, const Limbwire__Data *d, const void *bulk,
+				   size_t n)
+{
+	struct bstream *s;
+
+	if (d->abort) {
+		brain_drop_stream(b, d->stream);
+		return;
+	}
+	s = brain_stream(b, d->stream, true);
+	assert_false(s->last);
+	assert_int_equal(d->offset, s->at);
+	if (d->hole_bytes) {
+		sha256_update_zeros(s->sha, d->hole_bytes);
+		s->holes = true;
+	}
+	sha256_update(s->sha, bulk, n);
+	s->at += n + d->hole_bytes;
+	s->last = d->last;
+	b->bytes += n;
+}
+
+static inline void brain_put(struct brain *b, const Limbwire__WireOp *w, const uint8_t **bulk,
+			     size_t *left)
+{
+	const Limb__Op *op = w->op;
+	struct bnode *n = brain_node(b, op->node);
+	_cleanup_(buf_done) struct buf xattrs = BUF_INIT(1 << 20);
+	const char *why = "";
+	struct node v;
+
+	assert_true(op->node != 0);
+	assert_int_equal(wire_attr_parse(op->attr, op->content, &xattrs, &v, &why), 0);
+	b->puts++;
+	if (!n) {
+		assert_true(op->node >= b->node_first);
+		n = brain_add_node(b, op->node);
+	} else if (v.type == NODE_TYPE_FILE && !op->content) {
+		v.content = n->n.content;
+		v.torn = n->n.torn;
+	}
+	if (op->content && w->stream == 0) {
+		uint8_t sha[32];
+
+		b->contents++;
+		assert_true(v.content.size_bytes <= *left);
+		sha256(*bulk, v.content.size_bytes, sha);
+		assert_memory_equal(sha, v.content.sha256, 32);
+		*bulk += v.content.size_bytes;
+		*left -= v.content.size_bytes;
+		b->bytes += v.content.size_bytes;
+		b->inline_bytes += v.content.size_bytes;
+	} else if (op->content) {
+		struct bstream *s = brain_stream(b, w->stream, false);
+		uint8_t sha[32];
+
+		b->contents++;
+		assert_non_null(s);
+		assert_true(s->last);
+		assert_int_equal(s->at, v.content.size_bytes);
+		sha256_final(s->sha, sha);
+		assert_memory_equal(sha, v.content.sha256, 32);
+		v.content.holes = s->holes;
+		brain_drop_stream(b, w->stream);
+	}
+	free(n->owned);
+	n->owned = malloc(v.target_len + v.xattrs_len + 1);
+	memcpy(n->owned, v.target ? v.target : (const uint8_t *)"", v.target_len);
+	memcpy(n->owned + v.target_len, v.xattrs ? v.xattrs : (const uint8_t *)"", v.xattrs_len);
+	v.target = n->owned;
+	v.xattrs = n->owned + v.target_len;
+	n->n = v;
+	n->version = b->number;
+}
+
+static inline struct bnode *brain_dir(struct brain *b, uint64_t id)
+{
+	struct bnode *n = brain_node(b, id);
+
+	assert_non_null(n);
+	assert_int_equal(n->n.type, NODE_TYPE_DIRECTORY);
+	return n;
+}
+
+/* What had the name before; a directory with something in it may not go like that. */
+static inline void brain_make_free(struct brain *b, uint64_t parent, const void *name, size_t len)
+{
+	struct bname *e = brain_name(b, parent, name, len);
+
+	if (!e)
+		return;
+	assert_null(e->node->children);
+	brain_remove(b, e);
+}
+
+static inline void brain_op(struct brain *b, const Limbwire__WireOp *w, const uint8_t **bulk,
+			    size_t *left)
+{
+	const Limb__Op *op = w->op;
+	struct bname *e;
+	struct bnode *n;
+
+	switch (op->kind) {
+	case LIMB__OP_KIND__OP_PUT: brain_put(b, w, bulk, left); break;
+	case LIMB__OP_KIND__OP_LINK:
+		b->links++;
+		n = brain_node(b, op->node);
+		assert_non_null(n);
+		if (n->n.type == NODE_TYPE_DIRECTORY)
+			assert_int_equal(n->names, 0);
+		n->names++; /* held while its old place is cleared */
+		brain_make_free(b, op->parent, op->name.data, op->name.len);
+		n->names--;
+		brain_add_name(b, brain_dir(b, op->parent), op->name.data, op->name.len, n);
+		break;
+	case LIMB__OP_KIND__OP_UNLINK:
+		b->unlinks++;
+		assert_true(op->evidence != LIMB__EVIDENCE__EVIDENCE_NONE);
+		e = brain_name(b, op->parent, op->name.data, op->name.len);
+		assert_non_null(e);
+		if (b->status && b->unlinks == 1)
+			for (size_t i = 0; i < b->status->n_reasons; i++)
+				strncat(b->reasons_at_unlink, b->status->reasons[i]->code, 100);
+		brain_remove(b, e);
+		break;
+	case LIMB__OP_KIND__OP_MOVE:
+		b->moves++;
+		e = brain_name(b, op->parent, op->name.data, op->name.len);
+		assert_non_null(e);
+		n = brain_take_name(b, e);
+		if (n->n.type == NODE_TYPE_DIRECTORY)
+			assert_false(brain_is_beneath(b, op->to_parent, n->id));
+		n->names++;
+		brain_make_free(b, op->to_parent, op->to_name.data, op->to_name.len);
+		n->names--;
+		brain_add_name(b, brain_dir(b, op->to_parent), op->to_name.data, op->to_name.len,
+			       n);
+		break;
+	default: fail_msg("operation of unknown kind");
+	}
+}
+
+static inline void brain_change(struct brain *b, const Limbwire__WireChange *c, const uint8_t *bulk,
+				size_t left)
+{
+	b->changes++;
+	assert_true(c->n_ops > 0 && c->n_ops <= 64);
+	assert_int_equal(c->number, b->number + 1);
+	b->number = c->number;
+	for (size_t i = 0; i < c->n_ops; i++)
+		brain_op(b, c->ops[i], &bulk, &left);
+	assert_int_equal(left, 0);
+	/* A node without names is gone: none may be left over by a CHANGE. */
+	for (size_t i = 0; i < c->n_ops; i++) {
+		struct bnode *n = c->ops[i]->op->kind == LIMB__OP_KIND__OP_PUT
+					  ? brain_node(b, c->ops[i]->op->node)
+					  : NULL;
+
+		if (n && n->id != NODE_ROOT)
+			assert_true(n->names > 0);
+	}
+}
+
+/* ---- session.h ---- */
+
+int session_send(struct session *s, enum session_class class, enum wire_type type,
+		 const ProtobufCMessage *msg, const void *bulk, size_t bulk_len)
+{
+	struct brain *b = the_brain;
+	size_t n = protobuf_c_message_get_packed_size(msg);
+	cleanup_free uint8_t *packed = malloc(n + 1);
+
+	(void)s;
+	(void)class;
+	assert_true(n <= WIRE_BODY_MAX);
+	assert_true(bulk_len <= WIRE_BULK_MAX);
+	if (!b->attached || b->drop)
+		return -ENOTCONN;
+	(void)protobuf_c_message_pack(msg, packed);
+	switch (type) {
+	case WIRE_CHANGE: {
+		Limbwire__WireChange *c = limbwire__wire_change__unpack(NULL, n, packed);
+
+		brain_change(b, c, bulk, bulk_len);
+		limbwire__wire_change__free_unpacked(c, NULL);
+		break;
+	}
+	case WIRE_DATA: {
+		Limbwire__Data *d = limbwire__data__unpack(NULL, n, packed);
+
+		brain_take_data(b, d, bulk, bulk_len);
+		limbwire__data__free_unpacked(d, NULL);
+		break;
+	}
+	case WIRE_STATUS:
+		b->statuses++;
+		if (b->status)
+			limbwire__status__free_unpacked(b->status, NULL);
+		b->status = limbwire__status__unpack(NULL, n, packed);
+		break;
+	case WIRE_TREE_GET: {
+		Limbwire__TreeGet *g = limbwire__tree_get__unpack(NULL, n, packed);
+
+		b->tree_request = g->request;
+		limbwire__tree_get__free_unpacked(g, NULL);
+		break;
+	}
+	case WIRE_TREE_PART:
+		assert_true(b->n_parts < ARRAY_SIZE(b->parts));
+		b->parts[b->n_parts++] = limbwire__tree_part__unpack(NULL, n, packed);
+		break;
+	case WIRE_ACCEPTED: {
+		Limbwire__Done *d = limbwire__done__unpack(NULL, n, packed);
+
+		b->answered = true;
+		b->error = d->error;
+		limbwire__done__free_unpacked(d, NULL);
+		break;
+	}
+	default: break;
+	}
+	return 0;
+}
+
+int session_send_error(struct session *s, uint64_t request, int error, const char *detail)
+{
+	(void)s;
+	(void)request;
+	(void)detail;
+	the_brain->answered = true;
+	the_brain->error = error;
+	return 0;
+}
+
+bool session_attached(const struct session *s)
+{
+	(void)s;
+	return the_brain->attached;
+}
+
+size_t session_queued(const struct session *s, enum session_class class)
+{
+	(void)s;
+	return class == SESSION_BULK ? the_brain->queued : 0;
+}
+
+/* ---- TREE_GET from E ---- */
+
+struct brain_answer {
+	Limbwire__TreePart part;
+	Limbwire__TreeEntry entries[256], *ptrs[256];
+	struct wire_attr_scratch scratch[256];
+	uint32_t number;
+};
+
+static inline void brain_answer_flush(struct brain *b, struct brain_answer *a, bool last)
+{
+	a->part.entries = a->ptrs;
+	a->part.last = last;
+	a->part.request = b->tree_request;
+	sync_on_tree_part(b->sync, &a->part);
+	a->part.n_entries = 0;
+}
+
+static inline void brain_answer_entry(struct brain *b, struct brain_answer *a, struct bnode *n,
+				      const struct bname *e)
+{
+	size_t i = a->part.n_entries++;
+	Limbwire__TreeEntry *m = &a->entries[i];
+
+	limbwire__tree_entry__init(m);
+	a->ptrs[i] = m;
+	m->node = n->id;
+	m->parent = e ? e->parent : 0;
+	m->root = !e;
+	if (e) {
+		m->name.data = (uint8_t *)e->name;
+		m->name.len = e->len;
+	}
+	a->number++;
+	if (n->names > 1) {
+		if (n->number)
+			m->same_as = n->number;
+		else
+			n->number = a->number;
+	}
+	assert_int_equal(wire_attr_fill(&a->scratch[i], &n->n), 0);
+	m->attr = &a->scratch[i].attr;
+	if (n->n.type == NODE_TYPE_FILE)
+		m->content = &a->scratch[i].content;
+	if (a->part.n_entries == 256)
+		brain_answer_flush(b, a, false);
+}
+
+static inline int brain_name_order(const void *x, const void *y)
+{
+	return strcmp((*(struct bname *const *)x)->name, (*(struct bname *const *)y)->name);
+}
+
+static inline size_t brain_children(const struct bnode *dir, struct bname ***ret)
+{
+	struct bname **list;
+	size_t n = 0;
+
+	for (struct bname *e = dir->children; e; e = e->next)
+		n++;
+	list = calloc(n + 1, sizeof(*list));
+	n = 0;
+	for (struct bname *e = dir->children; e; e = e->next)
+		list[n++] = e;
+	qsort(list, n, sizeof(*list), brain_name_order);
+	*ret = list;
+	return n;
+}
+
+static inline void brain_answer_dir(struct brain *b, struct brain_answer *a, struct bnode *dir)
+{
+	cleanup_free struct bname **list = NULL;
+	size_t n = brain_children(dir, &list);
+
+	for (size_t i = 0; i < n; i++) {
+		brain_answer_entry(b, a, list[i]->node, list[i]);
+		brain_answer_dir(b, a, list[i]->node);
+	}
+}
+
+static inline void brain_answer_tree(struct brain *b)
+{
+	struct brain_answer *a = calloc(1, sizeof(*a));
+
+	for (unsigned h = 0; h < BRAIN_HASH; h++)
+		for (struct bnode *n = b->nodes[h]; n; n = n->hash_next)
+			n->number = 0;
+	limbwire__tree_part__init(&a->part);
+	brain_answer_entry(b, a, brain_node(b, NODE_ROOT), NULL);
+	brain_answer_dir(b, a, brain_node(b, NODE_ROOT));
+	brain_answer_flush(b, a, true);
+	for (size_t i = 0; i < 256; i++)
+		wire_attr_scratch_done(&a->scratch[i]);
+	free(a);
+	b->tree_request = 0;
+}
+
+/* ---- running ---- */
+
+static inline void brain_tick(uv_timer_t *t)
+{
+	(void)t;
+}
+
+/* One turn of the loop, and the brain's answers. */
+static inline void brain_turn(struct brain *b)
+{
+	uv_run(&b->loop, UV_RUN_ONCE);
+	if (b->tree_request && b->attached)
+		brain_answer_tree(b);
+	if (!b->no_ack && b->attached && b->durable != b->number) {
+		b->durable = b->number;
+		sync_on_durable(b->sync, b->durable);
+	}
+}
+
+static inline void brain_run_ms(struct brain *b, unsigned ms)
+{
+	uint64_t end = clock_mono_ms() + ms;
+
+	while (clock_mono_ms() < end)
+		brain_turn(b);
+}
+
+static inline void brain_attach(struct brain *b)
+{
+	Limbwire__Hello hello = LIMBWIRE__HELLO__INIT;
+	Limbwire__Welcome w = LIMBWIRE__WELCOME__INIT;
+	ProtobufCBinaryData ignore;
+
+	assert_int_equal(sync_hello(b->sync, &hello), 0);
+	b->attached = true;
+	w.incarnation = b->incarnation;
+	w.durable_number = b->durable = b->number;
+	w.node_first = b->node_first;
+	w.node_end = 1ull << 40;
+	w.mark.data = b->mark;
+	w.mark.len = sizeof(b->mark);
+	w.set_mark = b->set_mark;
+	w.watch_limit = b->watch_limit;
+	w.mode = b->hold ? LIMBWIRE__WELCOME__MODE__MODE_HOLD : LIMBWIRE__WELCOME__MODE__MODE_SYNC;
+	if (b->ignore) {
+		ignore.data = (uint8_t *)b->ignore;
+		ignore.len = strlen(b->ignore);
+		w.ignore = &ignore;
+		w.n_ignore = 1;
+	}
+	assert_int_equal(sync_welcome(b->sync, &w), 0);
+	b->set_mark = false;
+}
+
+static inline void brain_detach(struct brain *b)
+{
+	b->attached = false;
+	while (b->streams)
+		brain_drop_stream(b, b->streams->id);
+	sync_detached(b->sync);
+}
+
+static inline void brain_new_syncd(struct brain *b, const char *root, int dir)
+{
+	assert_int_equal(sync_new(&b->loop, NULL, root, dir, &b->sync), 0);
+}
+
+static inline void brain_init(struct brain *b)
+{
+	static const struct node root = {.type = NODE_TYPE_DIRECTORY, .mode = 0755};
+
+	memset(b, 0, sizeof(*b));
+	the_brain = b;
+	assert_int_equal(uv_loop_init(&b->loop), 0);
+	assert_int_equal(uv_timer_init(&b->loop, &b->timer), 0);
+	assert_int_equal(uv_timer_start(&b->timer, brain_tick, 5, 5), 0);
+	b->incarnation = 1;
+	b->node_first = 16;
+	random_bytes(b->mark, sizeof(b->mark));
+	b->set_mark = true;
+	brain_add_node(b, NODE_ROOT)->n = root;
+}
+
+static inline void brain_start(struct brain *b, const char *root, int dir)
+{
+	brain_init(b);
+	brain_new_syncd(b, root, dir);
+	brain_attach(b);
+}
+
+/* limb-syncd dies and another one begins with the same brain. */
+static inline void brain_kill_syncd(struct brain *b)
+{
+	b->attached = false;
+	while (b->streams)
+		brain_drop_stream(b, b->streams->id);
+	sync_free(b->sync);
+	b->sync = NULL;
+	for (int i = 0; i < 20; i++)
+		uv_run(&b->loop, UV_RUN_NOWAIT);
+	/* Ids of CHANGEs that were lost are not known here; the next range is fresh. */
+	b->node_first += 1 << 20;
+}
+
+static inline void brain_stop(struct brain *b)
+{
+	if (b->sync)
+		brain_kill_syncd(b);
+	while (brain_node(b, NODE_ROOT)->children)
+		brain_remove(b, brain_node(b, NODE_ROOT)->children);
+	brain_drop_node(b, brain_node(b, NODE_ROOT));
+	assert_int_equal(b->n_nodes, 0);
+	if (b->status)
+		limbwire__status__free_unpacked(b->status, NULL);
+	for (size_t i = 0; i < b->n_parts; i++)
+		limbwire__tree_part__free_unpacked(b->parts[i], NULL);
+	uv_close((uv_handle_t *)&b->timer, NULL);
+	uv_run(&b->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&b->loop), 0);
+	the_brain = NULL;
+}
+
+static inline void brain_barrier_done(const struct sync_result *res, void *userdata)
+{
+	struct brain *b = userdata;
+
+	b->done = true;
+	b->result = *res;
+	b->result.unsettled = NULL;
+	b->unsettled[0] = '\0';
+	for (size_t i = 0; i < res->n_unsettled; i++) {
+		strncat(b->unsettled, (char *)res->unsettled[i].path.data,
+			sizeof(b->unsettled) - strlen(b->unsettled) - 2);
+		strncat(b->unsettled, " ", 2);
+	}
+}
+
+static inline void brain_barrier(struct brain *b, uint64_t since, uint32_t settle_ms,
+				 uint32_t deadline_ms)
+{
+	b->done = false;
+	assert_int_equal(
+		sync_barrier(b->sync, since, settle_ms, deadline_ms, brain_barrier_done, b), 0);
+	while (!b->done)
+		brain_turn(b);
+	if (b->result.error == 0)
+		assert_true(b->number >= b->result.number);
+}
+
+/* Until the tree has been asked for and answered: a barrier before fails at once. */
+static inline void brain_wait_running(struct brain *b)
+{
+	for (int i = 0; i < 100; i++)
+		brain_turn(b);
+}
+
+static inline void brain_sync(struct brain *b)
+{
+	for (int i = 0; i < 500; i++) {
+		brain_barrier(b, 0, 0, 60 * 1000);
+		if (b->result.error != ENOTCONN)
+			break;
+		brain_turn(b);
+	}
+	assert_int_equal(b->result.error, 0);
+	assert_string_equal(b->unsettled, "");
+}
+
+/* ---- comparing ---- */
+
+static inline bool brain_has_reason(const struct brain *b, const char *code)
+{
+	for (size_t i = 0; b->status && i < b->status->n_reasons; i++)
+		if (strcmp(b->status->reasons[i]->code, code) == 0)
+			return true;
+	return false;
+}
+
+static inline void brain_wait_reason(struct brain *b, const char *code)
+{
+	for (int i = 0; i < 2000 && !brain_has_reason(b, code); i++)
+		brain_turn(b);
+	assert_true(brain_has_reason(b, code));
+}
+
+static inline struct bnode *brain_lookup(struct brain *b, const char *path)
+{
+	struct bnode *n = brain_node(b, NODE_ROOT);
+
+	while (n && *path) {
+		const char *slash = strchr(path, '/');
+		size_t len = slash ? (size_t)(slash - path) : strlen(path);
+		struct bname *e = brain_name(b, n->id, path, len);
+
+		n = e ? e->node : NULL;
+		path += len + (slash != NULL);
+	}
+	return n;
+}
+
+static inline unsigned brain_compare_dir(struct brain *b, int fd, struct bnode *dir,
+					 const char *where);
+
+static inline void brain_file_sha(int dir, const char *name, uint8_t out[32])
+{
+	cleanup_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	struct sha256_ctx *c = sha256_new();
+	uint8_t mem[65536];
+	ssize_t n;
+
+	while (fd >= 0 && (n = read(fd, mem, sizeof(mem))) > 0)
+		sha256_update(c, mem, (size_t)n);
+	sha256_final(c, out);
+	sha256_free(c);
+}
+
+static inline void brain_differs(const char *where, const char *name, const char *what)
+{
+	fail_msg("%s/%s: %s differs", where, name, what);
+}
+
+static inline unsigned brain_compare_one(struct brain *b, int fd, const char *name, struct bnode *n,
+					 const char *where)
+{
+	char target[4096], *path = NULL;
+	struct stat st;
+	uint8_t sha[32];
+	unsigned count = 1;
+	ssize_t len;
+
+	assert_int_equal(fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW), 0);
+	if (n->n.type != node_type_of_mode(st.st_mode))
+		brain_differs(where, name, "type");
+	if (!S_ISLNK(st.st_mode) && n->n.mode != (st.st_mode & 07777))
+		brain_differs(where, name, "mode");
+	if (n->n.mtime_ns != clock_from_timespec(st.st_mtim))
+		brain_differs(where, name, "mtime");
+	if (n->n.ctime_ns != clock_from_timespec(st.st_ctim))
+		brain_differs(where, name, "ctime");
+	if (n->n.inode != st.st_ino)
+		brain_differs(where, name, "inode");
+	if (n->n.uid != st.st_uid || n->n.gid != st.st_gid)
+		brain_differs(where, name, "owner");
+	if (S_ISREG(st.st_mode)) {
+		if (n->n.content.size_bytes != (uint64_t)st.st_size)
+			brain_differs(where, name, "size");
+		brain_file_sha(fd, name, sha);
+		if (memcmp(sha, n->n.content.sha256, 32) != 0)
+			brain_differs(where, name, "content");
+		if (n->names != st.st_nlink)
+			brain_differs(where, name, "number of links");
+	}
+	if (S_ISLNK(st.st_mode)) {
+		len = readlinkat(fd, name, target, sizeof(target));
+		if (len != (ssize_t)n->n.target_len || memcmp(target, n->n.target, n->n.target_len))
+			brain_differs(where, name, "target");
+	}
+	if (S_ISCHR(st.st_mode) &&
+	    (n->n.rdev_major != major(st.st_rdev) || n->n.rdev_minor != minor(st.st_rdev)))
+		brain_differs(where, name, "device");
+	if (S_ISDIR(st.st_mode)) {
+		int sub = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		assert_true(sub >= 0);
+		assert_true(asprintf(&path, "%s/%s", where, name) > 0);
+		count += brain_compare_dir(b, sub, n, path);
+		free(path);
+		(void)close(sub);
+	}
+	return count;
+}
+
+static inline unsigned brain_compare_dir(struct brain *b, int fd, struct bnode *dir,
+					 const char *where)
+{
+	unsigned count = 0, have = 0;
+	struct dirent *e;
+	DIR *d = fdopendir(dup(fd));
+
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		struct bname *name;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		name = brain_name(b, dir->id, e->d_name, strlen(e->d_name));
+		if (!name)
+			fail_msg("%s/%s: the brain lacks it", where, e->d_name);
+		have++;
+		count += brain_compare_one(b, fd, e->d_name, name->node, where);
+	}
+	(void)closedir(d);
+	for (struct bname *x = dir->children; x; x = x->next)
+		have--;
+	if (have != 0)
+		for (struct bname *x = dir->children; x; x = x->next)
+			if (faccessat(fd, x->name, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+				fail_msg("%s/%s: only the brain has it", where, x->name);
+	return count;
+}
+
+/* Returns how many entries there are. */
+static inline unsigned brain_compare(struct brain *b, const char *root)
+{
+	cleanup_close int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return brain_compare_dir(b, fd, brain_node(b, NODE_ROOT), "");
+}
+
+#endif
