@@ -109,6 +109,15 @@ bool log_notes_in_gap(const struct log_notes *n, uint64_t seq)
 	return false;
 }
 
+bool log_notes_was_seen(const struct log_notes *n, uint64_t seq)
+{
+	for (size_t i = 0; i < n->n_seen; i++) {
+		if (n->seen[i] == seq)
+			return true;
+	}
+	return false;
+}
+
 static int compare_numbers(const void *a, const void *b)
 {
 	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

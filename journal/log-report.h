@@ -45,6 +45,7 @@ int log_notes_blank(struct log_notes *n, const struct log_place *at, uint64_t se
 int log_notes_purged(struct log_notes *n, uint64_t seq);
 /* Was the number missing where it belongs? */
 bool log_notes_in_gap(const struct log_notes *n, uint64_t seq);
+bool log_notes_was_seen(const struct log_notes *n, uint64_t seq);
 
 /* Judges gaps and blanks, and sorts the problems by place. */
 int log_notes_finish(struct log_notes *n);

@@ -174,7 +174,8 @@ static int check_order(struct verifier *v, const struct file *f, const struct fi
 		if (r < 0)
 			return r;
 	}
-	set_chain(v, h->chain);
+	if (!v->chain_known)
+		set_chain(v, h->chain);
 	v->expect = h->first_seq;
 	return 0;
 }
@@ -504,6 +505,8 @@ static int check_file(struct verifier *v, const struct file *f, const struct fil
 
 static int check_tail(struct verifier *v)
 {
+	while (log_notes_was_seen(&v->notes, v->expect))
+		v->expect++;
 	if (v->head.seq < v->expect)
 		return 0;
 	return problem(v, MISSING_TAIL, v->expect,

@@ -448,7 +448,6 @@ static int drop_segments(struct log *log, const uint64_t *firsts, size_t n, size
 static int truncate_to(struct log *log, uint64_t seq, const uint64_t *firsts, size_t n)
 {
 	struct log_tail t = {.sealed_bytes = log->sealed_bytes};
-	const struct log_head none = {0};
 	struct segment_header h;
 	cleanup_close int fd = -1;
 	struct stat st;
@@ -460,7 +459,7 @@ static int truncate_to(struct log *log, uint64_t seq, const uint64_t *firsts, si
 	r = segment_open(log->dir_fd, firsts[keep], O_RDWR, &h, &fd);
 	if (r < 0)
 		return r;
-	r = log_tail_scan(fd, &h, &none, seq, &t);
+	r = log_tail_scan(fd, &h, &log->durable_head, seq, &t);
 	if (r < 0)
 		return r;
 	if (t.last_seq != seq)
@@ -474,6 +473,10 @@ static int truncate_to(struct log *log, uint64_t seq, const uint64_t *firsts, si
 		t.sealed_bytes -= (uint64_t)st.st_size;
 	}
 
+	/* What stays is durable before `head` says so. */
+	r = io_fdatasync(fd, "log.truncate.sync");
+	if (r < 0)
+		return r;
 	r = lower_head(log, &t);
 	if (r < 0)
 		return r;

@@ -283,12 +283,13 @@ int segment_scan_find(struct segment_scan *s, uint64_t from, bool any_tag, uint6
 	ssize_t k;
 
 	for (from = ALIGN_UP(from, 8);;) {
-		size_t i;
+		size_t i, n;
 
-		k = window_get(s, from, WINDOW_BYTES, &p);
+		k = window_get(s, from, RECORD_HEADER_BYTES, &p);
 		if (k < RECORD_HEADER_BYTES)
 			return k < 0 ? (int)k : 0;
-		for (i = 0; i + RECORD_HEADER_BYTES <= (size_t)k; i += 8) {
+		n = (size_t)(s->window_offset + s->window_len - from);
+		for (i = 0; i + RECORD_HEADER_BYTES <= n; i += 8) {
 			struct record_header h;
 
 			if (!record_magic_ok(p + i) || record_header_parse(p + i, &h) != RECORD_OK)
@@ -328,32 +329,45 @@ int segment_scan_used(struct segment_scan *s, uint64_t *ret_end)
 	return 0;
 }
 
-int segment_scan_torn(struct segment_scan *s, uint64_t expect, const uint8_t chain[SHA256_BYTES],
-		      uint64_t durable_seq, uint64_t *ret_bytes)
+/* Whether a header behind s->offset tells that record `expect` was durable, or
+ * that this is no place where a crash may leave one. */
+static int evidence_behind(struct segment_scan *s, uint64_t expect,
+			   const uint8_t chain[SHA256_BYTES])
 {
 	struct record_header h;
-	uint64_t end, at = s->offset;
+	uint64_t at;
 	int r;
 
-	for (;; at += 8) {
+	for (at = s->offset;; at += 8) {
 		r = segment_scan_find(s, at, false, &at, &h);
-		if (r < 0)
+		if (r <= 0)
 			return r;
-		if (r == 0)
-			break;
 		if (h.durable_seq >= expect)
-			return 0;
+			return 1;
 		/* The record itself, its body torn; else nothing but what was written
 		 * behind it, and not known to follow on it directly, may be there. */
 		if (at == s->offset ? h.seq != expect || !record_chain_ok(&h, chain)
 				    : h.seq <= expect)
-			return 0;
+			return 1;
 	}
+}
+
+int segment_scan_torn(struct segment_scan *s, uint64_t expect, const uint8_t chain[SHA256_BYTES],
+		      uint64_t durable_seq, uint64_t *ret_bytes)
+{
+	uint64_t end;
+	int r;
+
 	r = segment_scan_used(s, &end);
 	if (r < 0)
 		return r;
-	if (end > s->offset && durable_seq >= expect)
-		return 0;
+	if (end > s->offset) {
+		if (durable_seq >= expect)
+			return 0;
+		r = evidence_behind(s, expect, chain);
+		if (r != 0)
+			return r < 0 ? r : 0;
+	}
 	*ret_bytes = end - s->offset;
 	return 1;
 }
