@@ -1,8 +1,11 @@
 /* What an environment says of jobs and processes. */
 #include "brain/ingest-parts.h"
 
-/* All arguments of one PS_DONE; beside them ENTRY_PROCESSES_MAX structs fit into an entry. */
-#define PS_ARGV_BYTES (1u << 20)
+/* All arguments of a PS_DONE are shorter than its body: beside the structs they fit. */
+_Static_assert(sizeof(struct entry_ps_done) + WIRE_BODY_MAX +
+			       ENTRY_PROCESSES_MAX * (sizeof(struct entry_process) + 8) <
+		       ENTRY_MAX,
+	       "PS_DONE");
 
 int ingest_job_id(struct ingest *in, const char *job, bool optional, char out[ENTRY_JOB_MAX + 1])
 {
@@ -117,15 +120,15 @@ int ingest_on_job_list(struct ingest *in, const void *msg, const struct wframe *
 	return r < 0 ? r : entry_end(&in->held, at);
 }
 
-/* Arguments, each ended by NUL, cut to max bytes. */
-static int put_argv(struct ingest *in, const Limbwire__PsDone__Process *p, size_t max, char *out,
+/* Arguments, each ended by NUL, cut to what an entry holds. */
+static int put_argv(struct ingest *in, const Limbwire__PsDone__Process *p, char out[ENTRY_ARGV_MAX],
 		    uint32_t *ret_n)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < p->n_argv && n + 1 < max; i++) {
+	for (size_t i = 0; i < p->n_argv && n < ENTRY_ARGV_MAX; i++) {
 		const ProtobufCBinaryData *arg = &p->argv[i];
-		size_t part = MIN(arg->len, max - n - 1);
+		size_t part = MIN(arg->len, ENTRY_ARGV_MAX - n - 1);
 
 		if (part && memchr(arg->data, '\0', part))
 			return ingest_hostile(in, "PS_DONE: NUL in an argument");
@@ -138,7 +141,7 @@ static int put_argv(struct ingest *in, const Limbwire__PsDone__Process *p, size_
 	return 0;
 }
 
-static int add_process(struct ingest *in, const Limbwire__PsDone__Process *p, size_t *argv_left)
+static int add_process(struct ingest *in, const Limbwire__PsDone__Process *p)
 {
 	struct entry_process e = {
 		.pid = p->pid,
@@ -151,10 +154,9 @@ static int add_process(struct ingest *in, const Limbwire__PsDone__Process *p, si
 
 	r = ingest_job_id(in, p->job, true, e.job);
 	if (r >= 0)
-		r = put_argv(in, p, MIN(sizeof(argv), *argv_left), argv, &e.argv_len);
+		r = put_argv(in, p, argv, &e.argv_len);
 	if (r < 0)
 		return r;
-	*argv_left -= e.argv_len;
 	text_field(p->state, e.state, sizeof(e.state));
 	e.length = (uint32_t)ALIGN_UP(sizeof(e) + e.argv_len, (size_t)8);
 	return entry_add_part(&in->held, &e, sizeof(e), argv, e.argv_len, NULL, 0);
@@ -167,13 +169,13 @@ int ingest_on_ps_done(struct ingest *in, const void *msg, const struct wframe *f
 		.request = m->request,
 		.n = (uint32_t)MIN(m->n_processes, (size_t)ENTRY_PROCESSES_MAX),
 	};
-	size_t at, argv_left = PS_ARGV_BYTES;
+	size_t at;
 	int r;
 
 	if (m->request == 0)
 		return ingest_hostile(in, "PS_DONE: no request");
 	r = entry_begin(&in->held, ENTRY_PS_DONE, &e, sizeof(e), &at);
 	for (size_t i = 0; i < e.n && r >= 0; i++)
-		r = add_process(in, m->processes[i], &argv_left);
+		r = add_process(in, m->processes[i]);
 	return r < 0 ? r : entry_end(&in->held, at);
 }
