@@ -1,0 +1,184 @@
+#include "fs/control.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "brain/view-protocol.h"
+
+#define SOCKET_NAME "fs.sock"
+
+struct control {
+	int env_fd, listener;
+	pthread_mutex_t lock; /* of conn: the follower sends on it */
+	int conn;	      /* -1: limbd is not there */
+	uint8_t in[sizeof(struct view_frame)];
+	size_t in_n;
+};
+
+/* By way of the directory's descriptor, so that the length of the path does not matter. */
+static int listen_at(int env_fd)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	cleanup_close int fd = -1;
+
+	if (unlinkat(env_fd, SOCKET_NAME, 0) < 0 && errno != ENOENT)
+		return -errno;
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/" SOCKET_NAME, env_fd);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
+		return -errno;
+	if (fchmodat(env_fd, SOCKET_NAME, 0600, 0) < 0 || listen(fd, 8) < 0)
+		return -errno;
+	return take_fd(&fd);
+}
+
+int control_open(int env_fd, struct control **ret)
+{
+	struct control *c = calloc(1, sizeof(*c));
+	int r;
+
+	if (!c)
+		return -ENOMEM;
+	c->env_fd = env_fd;
+	c->conn = -1;
+	c->listener = listen_at(env_fd);
+	if (c->listener < 0) {
+		r = c->listener;
+		free(c);
+		return r;
+	}
+	(void)pthread_mutex_init(&c->lock, NULL);
+	*ret = c;
+	return 0;
+}
+
+void control_close(struct control *c)
+{
+	if (!c)
+		return;
+	(void)unlinkat(c->env_fd, SOCKET_NAME, 0);
+	(void)close(c->listener);
+	if (c->conn >= 0)
+		(void)close(c->conn);
+	(void)pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+void control_seen(uint64_t seq, void *control)
+{
+	struct view_frame f = {.kind = VIEW_SEEN, .seq = seq};
+	struct control *c = control;
+
+	(void)pthread_mutex_lock(&c->lock);
+	/* A limbd that does not read is told again by the next one. */
+	if (c->conn >= 0)
+		(void)send(c->conn, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+/* ---- the main thread ---- */
+
+static void take_connection(struct control *c, int conn)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	if (c->conn >= 0)
+		(void)close(c->conn);
+	c->conn = conn;
+	c->in_n = 0;
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+static void set_daemon(struct fs *fs, bool here)
+{
+	struct status *s = &fs->status;
+
+	if (atomic_exchange(&s->daemon, here) && !here && !atomic_load(&s->away))
+		atomic_store(&s->since_ms, clock_mono_ms());
+}
+
+static void set_away(struct fs *fs, bool away)
+{
+	struct status *s = &fs->status;
+
+	if (!atomic_exchange(&s->away, away) && away)
+		atomic_store(&s->since_ms, clock_mono_ms());
+}
+
+static void accept_one(struct control *c, struct fs *fs)
+{
+	int conn = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred cred;
+	socklen_t n = sizeof(cred);
+
+	if (conn < 0)
+		return;
+	if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 || cred.uid != geteuid()) {
+		(void)close(conn);
+		return;
+	}
+	take_connection(c, conn);
+	set_daemon(fs, true);
+}
+
+/* 1: QUIT */
+static int take_frame(const struct view_frame *m, struct fs *fs, struct follow *f)
+{
+	switch (m->kind) {
+	case VIEW_PUBLISH: follow_publish(f, m->seq); return 0;
+	case VIEW_STALE: set_away(fs, m->seq != 0); return 0;
+	case VIEW_QUIT: return 1;
+	default: return 0;
+	}
+}
+
+static int read_frames(struct control *c, struct fs *fs, struct follow *f)
+{
+	struct view_frame m;
+	ssize_t n;
+
+	for (;;) {
+		n = io_read_some(c->conn, c->in + c->in_n, sizeof(c->in) - c->in_n, "control.read");
+		if (n == -EAGAIN)
+			return 0;
+		if (n <= 0) {
+			take_connection(c, -1);
+			set_daemon(fs, false);
+			return 0;
+		}
+		c->in_n += (size_t)n;
+		if (c->in_n < sizeof(m))
+			continue;
+		memcpy(&m, c->in, sizeof(m));
+		c->in_n = 0;
+		if (take_frame(&m, fs, f))
+			return 1;
+	}
+}
+
+enum control_end control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
+{
+	for (;;) {
+		struct pollfd fds[3] = {
+			{.fd = wake_fd, .events = POLLIN},
+			{.fd = c ? c->conn : -1, .events = POLLIN},
+			{.fd = c ? c->listener : -1, .events = POLLIN},
+		};
+
+		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+			continue;
+		if (fds[0].revents)
+			return CONTROL_WOKEN;
+		if (fds[1].revents && read_frames(c, fs, f))
+			return CONTROL_QUIT;
+		if (fds[2].revents)
+			accept_one(c, fs);
+	}
+}

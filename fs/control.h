@@ -1,0 +1,33 @@
+/*
+ * control.h - limb-fs's end of the socket to limbd (brain/view-protocol.h): it
+ * listens on envs/ID/fs.sock, the newest connection counts, and limbd may come
+ * and go.
+ *
+ *	control_open(env_fd, &c);
+ *	control_run(c, fs, follow, wake_fd);	the main thread, until the end
+ *	control_seen(seq, c);			from the follower
+ *	control_close(c);			the socket is gone
+ *
+ * Only processes of our own user are heard.
+ */
+#ifndef FS_CONTROL_H
+#define FS_CONTROL_H
+
+#include "fs/follow.h"
+
+struct control;
+/* env_fd stays the caller's, and open for as long. A socket that is there is replaced. */
+int control_open(int env_fd, struct control **ret);
+void control_close(struct control *c); /* NULL is fine */
+DEFINE_CLEANUP(struct control, control_close);
+
+void control_seen(uint64_t seq, void *control);
+
+enum control_end {
+	CONTROL_WOKEN, /* wake_fd became readable */
+	CONTROL_QUIT,
+};
+/* Tells status and follower what limbd says. c NULL: there is no limbd to listen to. */
+enum control_end control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd);
+
+#endif

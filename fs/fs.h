@@ -1,0 +1,35 @@
+/*
+ * fs.h - limb-fs's data model: one mount and what its threads share.
+ *
+ *	look, attr	how a node is shown; pure
+ *	source		index and store
+ *	nodes, dirs	what the kernel knows; directories in a stable order
+ *	reader		content
+ *	ops		the kernel's requests, answered by several threads
+ *	follow		limbd's news, told to the kernel; one thread
+ *	control		the socket to limbd; the main thread
+ *	session		FUSE: mount, threads, end
+ *	mountpoint	the directory beneath it
+ *
+ * A thread that answers takes no lock across a reply, and the follower none
+ * across a notification.
+ */
+#ifndef FS_FS_H
+#define FS_FS_H
+
+#include "fs/attr.h"
+#include "fs/dirs.h"
+#include "fs/nodes.h"
+#include "fs/source.h"
+#include "fs/status.h"
+
+struct fs {
+	struct attr_rules rules;
+	struct source *source;
+	struct nodes *nodes;
+	struct dirs *dirs;
+	int state_fd; /* its file system is what statfs tells of */
+	struct status status;
+};
+
+#endif

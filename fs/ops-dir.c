@@ -1,0 +1,185 @@
+#include "fs/ops.h"
+
+#include "base/clock.h"
+#include "journal/index-view.h"
+
+enum {
+	OFFSET_DOT = 1,
+	OFFSET_DOT_DOT = 2,
+	/* What an entry takes in a READDIR reply at least; bounds how many nodes it holds. */
+	ENTRY_BYTES_MIN = 24,
+	PLUS_BYTES_MIN = 152,
+};
+
+/* One reply in the making. */
+struct filling {
+	fuse_req_t req;
+	struct fs *fs;
+	struct index_txn *t;
+	bool plus;
+	uint64_t dir;
+	char *mem;
+	size_t size, used;
+	uint64_t *held; /* nodes that the reply makes known */
+	size_t n_held;
+};
+
+/* 1: added; 0: there is no room. */
+static int add(struct filling *f, const char *name, const struct fuse_entry_param *e,
+	       uint64_t offset)
+{
+	char *p = f->mem + f->used;
+	size_t room = f->size - f->used, n;
+
+	n = f->plus ? fuse_add_direntry_plus(f->req, p, room, name, e, (off_t)offset)
+		    : fuse_add_direntry(f->req, p, room, name, &e->attr, (off_t)offset);
+	if (n > room)
+		return 0;
+	f->used += n;
+	if (f->plus && e->ino)
+		f->held[f->n_held++] = e->ino;
+	return 1;
+}
+
+/* These have no node id, so the kernel takes no attributes from them and counts nothing. */
+static int add_dot(struct filling *f, const char *name, uint64_t node, uint64_t offset)
+{
+	struct fuse_entry_param e = {0};
+	struct index_node n;
+	int r;
+
+	r = index_last_node(f->t, node, &n);
+	if (r < 0)
+		return r;
+	e.attr.st_ino = attr_inode(&n);
+	e.attr.st_mode = S_IFDIR;
+	return add(f, name, &e, offset);
+}
+
+static int note_parent(uint64_t parent, const char *name, size_t len, void *userdata)
+{
+	(void)name;
+	(void)len;
+	*(uint64_t *)userdata = parent;
+	return 1;
+}
+
+static int add_dots(struct filling *f, uint64_t offset)
+{
+	uint64_t parent = f->dir;
+	int r = 1;
+
+	if (offset < OFFSET_DOT)
+		r = add_dot(f, ".", f->dir, OFFSET_DOT);
+	if (r > 0 && offset < OFFSET_DOT_DOT) {
+		r = index_names(f->t, f->dir, note_parent, &parent);
+		if (r >= 0)
+			r = add_dot(f, "..", parent, OFFSET_DOT_DOT);
+	}
+	return r;
+}
+
+static int add_name(struct filling *f, const char *name, size_t len, uint64_t offset)
+{
+	struct fuse_entry_param e = {0};
+	struct index_node n;
+	int r;
+
+	/* The listing may be older than this transaction. */
+	r = index_lookup(f->t, f->dir, name, len, INDEX_NOW, &e.ino);
+	if (r >= 0)
+		r = index_get_node(f->t, e.ino, INDEX_NOW, &n);
+	if (r < 0)
+		return r == -ENOENT ? 1 : r;
+	e.attr_timeout = e.entry_timeout = ops_timeout_s(f->fs);
+	if (f->plus) {
+		r = ops_stat(f->fs, f->t, &n, &e.attr);
+		if (r < 0)
+			return r;
+	} else {
+		e.attr.st_ino = attr_inode(&n);
+		e.attr.st_mode = node_type_to_mode(n.n.type);
+	}
+	return add(f, name, &e, offset);
+}
+
+static int fill_from(struct filling *f, uint64_t seq, uint64_t offset)
+{
+	struct listing *l;
+	const char *name;
+	size_t len;
+	int r;
+
+	r = add_dots(f, offset);
+	if (r <= 0)
+		return r;
+	r = dirs_get(f->fs->dirs, f->t, seq, f->dir, &l);
+	if (r < 0)
+		return r;
+	for (size_t i = listing_seek(l, offset); i < listing_count(l); i++) {
+		uint64_t at = listing_entry(l, i, &name, &len);
+		r = add_name(f, name, len, at);
+		if (r <= 0)
+			break;
+	}
+	dirs_put(f->fs->dirs, l);
+	return r;
+}
+
+static int fill(struct filling *f, uint64_t offset)
+{
+	uint64_t seq;
+	int r;
+
+	do {
+		f->used = f->n_held = 0;
+		r = source_begin(f->fs->source, &f->t, &seq);
+		if (r < 0)
+			return r;
+		r = fill_from(f, seq, offset);
+		source_end(f->fs->source, f->t);
+		/* What was read before an error is good, as in read(2). */
+		if (r < 0 && f->used == 0)
+			return r;
+		r = nodes_hold(f->fs->nodes, seq, f->held, f->n_held);
+	} while (r == -EAGAIN);
+	return r;
+}
+
+static void answer(fuse_req_t req, uint64_t dir, size_t size, off_t offset, bool plus)
+{
+	size_t most = size / (plus ? PLUS_BYTES_MIN : ENTRY_BYTES_MIN) + 1;
+	cleanup_free uint64_t *held = malloc(most * sizeof(*held));
+	cleanup_free char *mem = malloc(size);
+	struct filling f = {
+		.req = req,
+		.fs = ops_fs(req),
+		.plus = plus,
+		.dir = dir,
+		.mem = mem,
+		.size = size,
+		.held = held,
+	};
+	int r;
+
+	r = held && mem ? fill(&f, (uint64_t)offset) : -ENOMEM;
+	if (r < 0) {
+		(void)fuse_reply_err(req, -r);
+	} else if (fuse_reply_buf(req, mem, f.used) < 0) {
+		for (size_t i = 0; i < f.n_held; i++)
+			nodes_forget(f.fs->nodes, held[i], 1);
+	}
+}
+
+void ops_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
+{
+	(void)fi;
+	answer(req, ino, size, off, false);
+}
+
+void ops_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		     struct fuse_file_info *fi)
+{
+	(void)fi;
+	answer(req, ino, size, off, true);
+}

@@ -1,0 +1,159 @@
+#include "fs/ops.h"
+
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "journal/index-view.h"
+
+enum { XATTR_VALUE_MAX = 64 << 10 };
+
+static void reply(fuse_req_t req, int r, const struct buf *b, size_t size)
+{
+	if (r < 0)
+		(void)fuse_reply_err(req, -r);
+	else if (size == 0)
+		(void)fuse_reply_xattr(req, buf_len(b));
+	else if (buf_len(b) > size)
+		(void)fuse_reply_err(req, ERANGE);
+	else
+		(void)fuse_reply_buf(req, (const char *)buf_data(b), buf_len(b));
+}
+
+/* ---- what the view says of itself: user.limb.*, by name only ---- */
+
+static bool is_live(const struct status *s)
+{
+	return !atomic_load(&s->away) && atomic_load(&s->daemon);
+}
+
+static int say_state(const struct status *s, struct buf *out)
+{
+	return buf_add_str(out, is_live(s) ? "live" : "away");
+}
+
+static int say_seq(const struct status *s, struct buf *out)
+{
+	return buf_printf(out, "%" PRIu64, atomic_load(&s->seen));
+}
+
+static int say_age(const struct status *s, struct buf *out)
+{
+	uint64_t age_ms = is_live(s) ? 0 : clock_mono_ms() - atomic_load(&s->since_ms);
+
+	return buf_printf(out, "%" PRIu64, age_ms);
+}
+
+/* "SUM OPCODE:COUNT ...", this request included: what of a warm pass should not move. */
+static int say_messages(const struct status *s, struct buf *out)
+{
+	uint64_t sum = 0, n;
+	int r;
+
+	for (size_t i = 0; i < STATUS_OPCODES; i++)
+		sum += atomic_load(&s->messages[i]);
+	r = buf_printf(out, "%" PRIu64, sum);
+	for (size_t i = 0; r >= 0 && i < STATUS_OPCODES; i++) {
+		n = atomic_load(&s->messages[i]);
+		if (n > 0)
+			r = buf_printf(out, " %zu:%" PRIu64, i, n);
+	}
+	return r;
+}
+
+static const struct {
+	const char *name;
+	int (*say)(const struct status *s, struct buf *out);
+} own_xattrs[] = {
+	{"user.limb.state", say_state},
+	{"user.limb.seq", say_seq},
+	{"user.limb.age_ms", say_age},
+	{"user.limb.messages", say_messages},
+};
+
+/* 1: it is one of ours, and said. */
+static int get_own(const struct fs *fs, const char *name, struct buf *out)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(own_xattrs); i++) {
+		if (strcmp(name, own_xattrs[i].name) == 0) {
+			int r = own_xattrs[i].say(&fs->status, out);
+			return r < 0 ? r : 1;
+		}
+	}
+	return 0;
+}
+
+/* ---- the environment's ---- */
+
+static int find_xattr(const struct fs *fs, const struct node *n, const char *name, struct buf *out)
+{
+	uint16_t entry_len;
+	uint32_t pos = 0, value_len;
+	const uint8_t *value;
+	const char *entry;
+
+	if (!attr_xattr_shown(&fs->rules, name, strlen(name)))
+		return -ENODATA;
+	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &entry, &entry_len, &value,
+				&value_len) > 0)
+		if (entry_len == strlen(name) && memcmp(entry, name, entry_len) == 0)
+			return buf_add(out, value, value_len);
+	return -ENODATA;
+}
+
+static int list_xattrs(const struct fs *fs, const struct node *n, struct buf *out)
+{
+	uint16_t entry_len;
+	uint32_t pos = 0, value_len;
+	const uint8_t *value;
+	const char *entry;
+	int r;
+
+	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &entry, &entry_len, &value,
+				&value_len) > 0) {
+		if (!attr_xattr_shown(&fs->rules, entry, entry_len))
+			continue;
+		r = buf_add(out, entry, entry_len);
+		if (r >= 0)
+			r = buf_add_u8(out, 0);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* name NULL: the list of them. */
+static int read_xattrs(struct fs *fs, uint64_t node, const char *name, struct buf *out)
+{
+	struct index_txn *t;
+	struct index_node n;
+	uint64_t seq;
+	int r;
+
+	r = source_begin(fs->source, &t, &seq);
+	if (r < 0)
+		return r;
+	r = index_last_node(t, node, &n);
+	if (r >= 0)
+		r = name ? find_xattr(fs, &n.n, name, out) : list_xattrs(fs, &n.n, out);
+	source_end(fs->source, t);
+	return r;
+}
+
+void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
+{
+	_cleanup_(buf_done) struct buf out = BUF_INIT(XATTR_VALUE_MAX);
+	struct fs *fs = ops_fs(req);
+	int r;
+
+	r = get_own(fs, name, &out);
+	if (r == 0)
+		r = read_xattrs(fs, ino, name, &out);
+	reply(req, r, &out, size);
+}
+
+void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
+{
+	_cleanup_(buf_done) struct buf out = BUF_INIT(XATTR_VALUE_MAX);
+
+	reply(req, read_xattrs(ops_fs(req), ino, NULL, &out), &out, size);
+}

@@ -1,0 +1,331 @@
+#include "fs/ops.h"
+
+#include <sys/statvfs.h>
+
+#include "base/clock.h"
+#include "fs/look.h"
+#include "fs/reader.h"
+#include "journal/index-view.h"
+
+enum {
+	BLOCK_BYTES = 4096,
+	MAX_BACKGROUND = 64,
+	READAHEAD_BYTES = 1 << 20,
+};
+
+double ops_timeout_s(const struct fs *fs)
+{
+	return atomic_load(&fs->status.away) ? OPS_SHORT_S : OPS_FOREVER_S;
+}
+
+static void init(void *userdata, struct fuse_conn_info *conn)
+{
+	(void)userdata;
+	/* With ATOMIC_O_TRUNC a ">" would keep the old tail; AUTO_INVAL_DATA drops pages
+	 * that are still good. Both are on unless said otherwise. */
+	conn->want &= ~(unsigned)(FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_AUTO_INVAL_DATA |
+				  FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ |
+				  FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+	conn->want |= conn->capable &
+		      (unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_CACHE_SYMLINKS |
+				 FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
+				 FUSE_CAP_NO_OPEN_SUPPORT | FUSE_CAP_NO_OPENDIR_SUPPORT);
+	conn->max_readahead = READAHEAD_BYTES;
+	conn->max_background = MAX_BACKGROUND;
+	conn->congestion_threshold = MAX_BACKGROUND * 3 / 4;
+}
+
+/* ---- names and attributes ---- */
+
+/* Directories between the root and a link, by the name that has fewest. */
+struct depth {
+	struct index_txn *t;
+	struct buf path;
+	size_t least;
+	bool any;
+};
+
+static int look_at_name(uint64_t parent, const char *name, size_t len, void *userdata)
+{
+	struct depth *d = userdata;
+	const uint8_t *p;
+	size_t depth = 0;
+	int r;
+
+	(void)name;
+	(void)len;
+	buf_clear(&d->path);
+	r = index_path(d->t, parent, &d->path);
+	if (r < 0)
+		return r == -ENOMEM ? r : 0;
+	p = buf_data(&d->path);
+	for (size_t i = 0; i < buf_len(&d->path); i++)
+		depth += i == 0 || p[i] == '/';
+	d->least = d->any ? MIN(d->least, depth) : depth;
+	d->any = true;
+	return 0;
+}
+
+int ops_target(const struct fs *fs, struct index_txn *t, const struct index_node *n,
+	       struct buf *out)
+{
+	struct depth d = {.t = t};
+	cleanup_free char *root = NULL;
+	int r;
+
+	if (!fs->rules.look || look_target_plain(n->n.target, n->n.target_len))
+		return buf_add(out, n->n.target, n->n.target_len);
+	r = index_names(t, n->id, look_at_name, &d);
+	buf_done(&d.path);
+	if (r < 0)
+		return r;
+	r = index_root_path(t, &root);
+	if (r < 0 && r != -ENOENT && r != -EBADMSG)
+		return r;
+	return look_target(n->n.target, n->n.target_len, root, d.least, out);
+}
+
+int ops_stat(const struct fs *fs, struct index_txn *t, const struct index_node *n, struct stat *ret)
+{
+	_cleanup_(buf_done) struct buf target = BUF_INIT(0);
+	size_t target_len = n->n.target_len;
+	int r;
+
+	if (fs->rules.look && n->n.type == NODE_TYPE_SYMLINK) {
+		r = ops_target(fs, t, n, &target);
+		if (r == -ENOMEM)
+			return r;
+		if (r >= 0)
+			target_len = buf_len(&target);
+	}
+	attr_stat(&fs->rules, n, target_len, ret);
+	return 0;
+}
+
+static int read_entry(struct fs *fs, uint64_t parent, const char *name, struct fuse_entry_param *e,
+		      uint64_t *ret_seq)
+{
+	struct index_txn *t;
+	struct index_node n;
+	int r;
+
+	r = source_begin(fs->source, &t, ret_seq);
+	if (r < 0)
+		return r;
+	r = index_lookup(t, parent, name, strlen(name), INDEX_NOW, &e->ino);
+	if (r >= 0)
+		r = index_get_node(t, e->ino, INDEX_NOW, &n);
+	if (r >= 0)
+		r = ops_stat(fs, t, &n, &e->attr);
+	source_end(fs->source, t);
+	return r;
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	struct fs *fs = ops_fs(req);
+	struct fuse_entry_param e = {0};
+	uint64_t seq;
+	int r;
+
+	if (strlen(name) > NODE_NAME_MAX) {
+		(void)fuse_reply_err(req, ENAMETOOLONG);
+		return;
+	}
+	do {
+		r = read_entry(fs, parent, name, &e, &seq);
+		if (r >= 0)
+			r = nodes_hold(fs->nodes, seq, &e.ino, 1);
+	} while (r == -EAGAIN);
+	e.attr_timeout = e.entry_timeout = ops_timeout_s(fs);
+	if (r == -ENOENT) {
+		e.ino = 0;
+		(void)fuse_reply_entry(req, &e);
+	} else if (r < 0) {
+		(void)fuse_reply_err(req, -r);
+	} else if (fuse_reply_entry(req, &e) < 0) {
+		nodes_forget(fs->nodes, e.ino, 1);
+	}
+}
+
+static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+{
+	nodes_forget(ops_fs(req)->nodes, ino, n);
+	fuse_reply_none(req);
+}
+
+static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+{
+	for (size_t i = 0; i < count; i++)
+		nodes_forget(ops_fs(req)->nodes, forgets[i].ino, forgets[i].nlookup);
+	fuse_reply_none(req);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct fs *fs = ops_fs(req);
+	struct index_txn *t;
+	struct index_node n;
+	struct stat st;
+	uint64_t seq;
+	int r;
+
+	(void)fi;
+	r = source_begin(fs->source, &t, &seq);
+	if (r >= 0) {
+		r = index_last_node(t, ino, &n);
+		if (r >= 0)
+			r = ops_stat(fs, t, &n, &st);
+		source_end(fs->source, t);
+	}
+	if (r < 0)
+		(void)fuse_reply_err(req, -r);
+	else
+		(void)fuse_reply_attr(req, &st, ops_timeout_s(fs));
+}
+
+static void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	_cleanup_(buf_done) struct buf target = BUF_INIT(0);
+	struct fs *fs = ops_fs(req);
+	struct index_txn *t;
+	struct index_node n;
+	uint64_t seq;
+	int r;
+
+	r = source_begin(fs->source, &t, &seq);
+	if (r >= 0) {
+		r = index_last_node(t, ino, &n);
+		if (r >= 0)
+			r = n.n.type == NODE_TYPE_SYMLINK ? ops_target(fs, t, &n, &target)
+							  : -EINVAL;
+		source_end(fs->source, t);
+	}
+	if (r >= 0)
+		r = buf_add_u8(&target, 0);
+	if (r < 0)
+		(void)fuse_reply_err(req, -r);
+	else
+		(void)fuse_reply_readlink(req, (const char *)buf_data(&target));
+}
+
+/* ---- content ---- */
+
+static int read_content(struct fs *fs, uint64_t node, struct content_ref *ret)
+{
+	struct index_txn *t;
+	struct index_node n;
+	uint64_t seq;
+	int r;
+
+	r = source_begin(fs->source, &t, &seq);
+	if (r < 0)
+		return r;
+	r = index_last_node(t, node, &n);
+	if (r >= 0) {
+		if (n.n.type == NODE_TYPE_FILE)
+			*ret = n.n.content;
+		else
+			r = -EISDIR;
+	}
+	source_end(fs->source, t);
+	return r;
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		    struct fuse_file_info *fi)
+{
+	_cleanup_(buf_done) struct buf out = BUF_INIT(0);
+	struct fs *fs = ops_fs(req);
+	struct content_ref ref;
+	int r;
+
+	(void)fi;
+	r = read_content(fs, ino, &ref);
+	if (r >= 0)
+		r = reader_read(fs->source, ino, &ref, (uint64_t)off, size, &out);
+	if (r < 0)
+		(void)fuse_reply_err(req, -r);
+	else
+		(void)fuse_reply_buf(req, (const char *)buf_data(&out), buf_len(&out));
+}
+
+static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
+		     struct fuse_file_info *fi)
+{
+	struct fs *fs = ops_fs(req);
+	struct content_ref ref;
+	uint64_t found;
+	int r;
+
+	(void)fi;
+	r = whence == SEEK_DATA || whence == SEEK_HOLE ? read_content(fs, ino, &ref) : -EINVAL;
+	if (r >= 0)
+		r = reader_seek(fs->source, ino, &ref, (uint64_t)off, whence == SEEK_HOLE, &found);
+	if (r < 0)
+		(void)fuse_reply_err(req, -r);
+	else
+		(void)fuse_reply_lseek(req, (off_t)found);
+}
+
+/* ---- the file system ---- */
+
+/* What the tree holds, and what is free where its journal lies. */
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct fs *fs = ops_fs(req);
+	struct index_counts c = {0};
+	struct statvfs here = {0}, st = {0};
+	struct index_txn *t;
+	uint64_t seq, files;
+	int r;
+
+	(void)ino;
+	r = source_begin(fs->source, &t, &seq);
+	if (r >= 0) {
+		r = index_counts(t, &c);
+		source_end(fs->source, t);
+	}
+	if (r >= 0 && fstatvfs(fs->state_fd, &here) < 0)
+		r = -errno;
+	if (r < 0) {
+		(void)fuse_reply_err(req, -r);
+		return;
+	}
+	files = c.files + c.directories + c.symlinks + c.others + 1;
+	st.f_bsize = st.f_frsize = BLOCK_BYTES;
+	st.f_bfree = here.f_bfree * here.f_frsize / BLOCK_BYTES;
+	st.f_bavail = here.f_bavail * here.f_frsize / BLOCK_BYTES;
+	st.f_blocks = st.f_bfree + c.bytes / BLOCK_BYTES + 1;
+	st.f_ffree = MAX(here.f_ffree, (fsfilcnt_t)1); /* 0 on file systems without a limit */
+	st.f_favail = MAX(here.f_favail, (fsfilcnt_t)1);
+	st.f_files = st.f_ffree + files;
+	st.f_namemax = NODE_NAME_MAX;
+	(void)fuse_reply_statfs(req, &st);
+}
+
+static void op_refuse_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	(void)ino;
+	(void)fi;
+	(void)fuse_reply_err(req, ENOSYS);
+}
+
+const struct fuse_lowlevel_ops ops_table = {
+	.init = init,
+	.lookup = op_lookup,
+	.forget = op_forget,
+	.forget_multi = op_forget_multi,
+	.getattr = op_getattr,
+	.readlink = op_readlink,
+	.open = op_refuse_open,
+	.read = op_read,
+	.flush = op_refuse_open,
+	.opendir = op_refuse_open,
+	.readdir = ops_readdir,
+	.readdirplus = ops_readdirplus,
+	.statfs = op_statfs,
+	.getxattr = ops_getxattr,
+	.listxattr = ops_listxattr,
+	.lseek = op_lseek,
+};
