@@ -49,6 +49,7 @@ struct client {
 	ProtobufCMessage *last; /* what client_wait gave last */
 	uint64_t request, incarnation;
 	unsigned mode;
+	bool closed; /* the stream has ended */
 
 	/* JOB_OUTPUT that went by while waiting for something else */
 	const char *job;
@@ -141,8 +142,10 @@ static inline bool client_next(struct client *c, int ms)
 			return false;
 		assert_int_equal(wframe_decoder_reserve(&c->decoder, 65536, &mem), 0);
 		n = TEMP_FAILURE_RETRY(read(c->fd, mem, 65536));
-		if (n <= 0)
+		if (n <= 0) {
+			c->closed = true;
 			return false;
+		}
 		wframe_decoder_commit(&c->decoder, (size_t)n);
 	}
 	assert_true(r > 0);
@@ -207,6 +210,14 @@ static inline void *client_wait(struct client *c, uint8_t type)
 	return m;
 }
 
+/* The other side ends the stream; frames that come before do not matter. */
+static inline void client_wait_closed(struct client *c)
+{
+	while (client_next(c, CLIENT_PATIENCE_MS))
+		;
+	assert_true(c->closed);
+}
+
 static inline void client_detach(struct client *c)
 {
 	int status;
@@ -228,6 +239,7 @@ static inline Limbwire__Hello *client_attach(struct client *c)
 	c->pid = client_spawn(c, "attach", pair[1], pair[1]);
 	(void)close(pair[1]);
 	c->fd = pair[0];
+	c->closed = false;
 	wframe_decoder_init(&c->decoder);
 	return client_wait(c, WIRE_HELLO);
 }

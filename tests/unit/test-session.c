@@ -44,7 +44,7 @@ static void expect_refused(int error)
 	Limbwire__Error *e = client_wait(&c, WIRE_ERROR);
 
 	assert_int_equal(e->error, error);
-	assert_false(client_next(&c, CLIENT_PATIENCE_MS)); /* closed */
+	client_wait_closed(&c);
 	client_detach(&c);
 }
 
@@ -63,7 +63,7 @@ static void test_fencing(void **state)
 	c.incarnation = 5;
 	(void)client_attach(&c);
 	assert_int_equal(kill((pid_t)((Limbwire__Hello *)c.last)->syncd_pid, SIGKILL), 0);
-	assert_false(client_next(&c, CLIENT_PATIENCE_MS));
+	client_wait_closed(&c);
 	client_detach(&c);
 	c.incarnation = 4;
 	client_join(&c);
@@ -91,6 +91,7 @@ static void expect_closed(void)
 {
 	while (client_next(&c, CLIENT_PATIENCE_MS))
 		assert_int_not_equal(c.frame.type, WIRE_JOB_STARTED);
+	assert_true(c.closed);
 	client_detach(&c);
 }
 
@@ -135,7 +136,7 @@ static void test_newest_wins(void **state)
 	ping(&c, 1);
 	client_join(&d);
 	ping(&d, 2);
-	assert_false(client_next(&c, CLIENT_PATIENCE_MS));
+	client_wait_closed(&c);
 	client_detach(&c);
 	ping(&d, 3);
 	client_detach(&d);

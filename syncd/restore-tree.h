@@ -1,0 +1,48 @@
+/*
+ * restore-tree.h - the tree that is to be made, as TREE_PARTs bring it: entries in
+ * pre-order, each kept as the packed message it came in, judged when it comes.
+ */
+#ifndef SYNCD_RESTORE_TREE_H
+#define SYNCD_RESTORE_TREE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "journal/node.h"
+#include "wire/wire.pb-c.h"
+
+struct rentry {
+	struct rentry *parent; /* NULL: the root */
+	struct rentry *first;  /* of the same node, if this is a further name of it */
+	struct rentry *next;   /* in whatever list it waits */
+	uint64_t node;
+	uint64_t size_bytes; /* files */
+	uint32_t number;     /* from 1 */
+	uint32_t packed_len;
+	uint8_t type;
+	bool holes;
+	bool failed;   /* it is not there */
+	uint16_t name_len;
+	char bytes[]; /* name, NUL, packed TreeEntry */
+};
+
+struct rtree {
+	struct rentry **entries; /* by number - 1 */
+	size_t n, cap;
+	size_t bytes; /* of memory */
+};
+
+#define RTREE_ENTRIES_MAX (64u << 20)
+
+/* Adds one; -EBADMSG with *ret_why for what breaks a rule (order, names, numbers). */
+int rtree_add(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_why);
+void rtree_done(struct rtree *t);
+
+/* The entry's attributes; pointers in ret lead into *ret_m and xattrs. Free *ret_m. */
+int rentry_read(const struct rentry *e, struct buf *xattrs, Limbwire__TreeEntry **ret_m,
+		struct node *ret);
+/* From the root, with '/' between; "" for the root. free() it. */
+int rentry_path(const struct rentry *e, char **ret);
+
+#endif
