@@ -115,6 +115,19 @@ static int walk_open(struct batch *b, const struct store_file *file, int fd, boo
 	return r;
 }
 
+/* What was found is entered, but not mended: the next time starts where this did. */
+static int walk_again_later(struct batch *b, const struct store_file *file, uint64_t known)
+{
+	struct store_table_pack pack = {.state = STORE_TABLE_OPEN, .known = known};
+	int r;
+
+	r = batch_flush(b);
+	if (r < 0)
+		return r;
+	memcpy(pack.id, file->pack_id, sizeof(pack.id));
+	return store_table_put_pack(b->table, &pack);
+}
+
 static int repair_open(struct batch *b, int packs_fd, const struct store_file *file, uint64_t known)
 {
 	cleanup_close int fd = open_pack(packs_fd, file, O_RDWR);
@@ -133,7 +146,7 @@ static int repair_open(struct batch *b, int packs_fd, const struct store_file *f
 	if (r < 0)
 		return r;
 	if (busy)
-		return 0;
+		return walk_again_later(b, file, known);
 	if (end == PACK_HEADER_BYTES)
 		return remove_empty(packs_fd, b->table, file);
 	r = store_repair_seal(fd, end);

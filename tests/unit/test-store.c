@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "base/file.h"
+#include "journal/store-table.h"
 #include "tests/unit/store-fixture.h"
 
 /* A store with three closed packs of some contents, closed again. */
@@ -259,6 +260,28 @@ static void a_dead_writer_loses_nothing(void **state)
 		assert_true(has(round >= 1 ? "index.2" : "index.1"));
 	}
 	assert_false(has("index.3"));
+}
+
+/* What comes while a table is being synced keeps it from being marked clean. */
+static void a_mark_is_not_given_for_what_came_later(void **state)
+{
+	struct store_table_pack pack = {.id = "a pack", .state = STORE_TABLE_OPEN};
+	struct store_table *t;
+	uint64_t generation;
+
+	assert_int_equal(store_table_create(scratch, &t), 0);
+	assert_int_equal(store_table_publish(t), 0);
+	assert_true(store_table_clean(t));
+	assert_int_equal(store_table_put_pack(t, &pack), 0);
+	assert_false(store_table_clean(t));
+	generation = store_table_generation(t);
+	pack.id[0]++;
+	assert_int_equal(store_table_put_pack(t, &pack), 0);
+	assert_int_equal(store_table_sync(t, generation), 0);
+	assert_false(store_table_clean(t));
+	assert_int_equal(store_table_sync(t, store_table_generation(t)), 0);
+	assert_true(store_table_clean(t));
+	store_table_close(t);
 }
 
 /* ---- readers beside the writer ---- */
@@ -522,6 +545,7 @@ int main(void)
 		TEST(one_writer_at_a_time),
 		TEST(an_untrusted_table_is_made_again),
 		TEST(a_dead_writer_loses_nothing),
+		TEST(a_mark_is_not_given_for_what_came_later),
 		TEST(readers_follow_the_writer),
 		TEST(readers_follow_to_a_new_table),
 		TEST(threads_fetch_together),
