@@ -363,7 +363,7 @@ static void on_tick(uv_timer_t *t)
 			time_out(b);
 			continue;
 		}
-		if (!b->started)
+		if (!b->started && sync_may_send(sy))
 			barrier_start(b);
 		if (b->started && !b->cookie_came && now_ms - b->start_ms > COOKIE_LOST_MS) {
 			sync_rescan(sy);
@@ -393,9 +393,12 @@ int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint3
 	while (*at)
 		at = &(*at)->next;
 	*at = b;
-	if (!sync_may_send(sy))
-		b->error = sy->halted ? EIO : ENOTCONN;
-	else
+	/* While the shadow is being filled a barrier waits: on_tick() starts it then. */
+	if (sy->halted)
+		b->error = EIO;
+	else if (!sy->attached || sy->phase == PHASE_IDLE || sy->closing)
+		b->error = ENOTCONN;
+	else if (sync_may_send(sy))
 		barrier_start(b);
 	(void)uv_timer_start(&sy->barriers.timer, on_tick, b->error ? 0 : TICK_MS, TICK_MS);
 	sync_pump_soon(sy, 0);
