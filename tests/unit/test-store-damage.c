@@ -367,17 +367,25 @@ static void a_copy_is_read_and_not_touched(void **state)
 {
 	struct store *st = open_store(STORE_WRITE);
 	cleanup_close int copy = -1, packs = -1, copy_packs = -1, index = -1;
+	struct store_place sealed, place;
 	struct store_counts counts;
 	char **names;
 	struct test_pack p;
+	uint64_t seed;
 	struct store *c;
 	size_t n;
 
 	assert_int_equal(pack_begin(st, &p, 1 << 16), 0);
+	seed = random_state;
 	assert_int_equal(pack_put(st, &p, 300, 400), 0);
 	assert_int_equal(pack_close(st, &p), 0);
-	assert_int_equal(pack_begin(st, &p, 1 << 16), 0);
+	sealed = contents[5].place;
+	assert_int_equal(pack_begin(st, &p, 1 << 17), 0);
 	assert_int_equal(pack_put(st, &p, 200, 400), 0);
+	/* The same contents as before, once more. */
+	random_state = seed;
+	assert_int_equal(pack_put(NULL, &p, 300, 400), 0);
+	contents_forget(500);
 
 	assert_int_equal(file_make_dir(scratch, "copy"), 0);
 	copy = file_open_dir(scratch, "copy");
@@ -403,6 +411,9 @@ static void a_copy_is_read_and_not_touched(void **state)
 	assert_int_equal(store_counts(c, &counts), 0);
 	assert_int_equal(counts.contents, n_contents);
 	assert_int_equal(counts.packs, 2);
+	/* Of two places the one that nobody writes to any more is taken. */
+	assert_int_equal(store_lookup(c, contents[5].hash, &place), 0);
+	assert_memory_equal(&place, &sealed, offsetof(struct store_place, kind));
 	assert_int_equal(store_flush(c), -EROFS);
 	store_close(c);
 	assert_int_equal(count_names(copy, "."), 2);
