@@ -123,15 +123,16 @@ static json_t *did_not_start(const struct provider_call *call, int wait_status)
 				provider_log_tail(call, said, sizeof(said)));
 }
 
-/* Running when it has become limb-syncd, or has left the stage to one that it forked. */
+/* Running when it is no longer us (named "local"), or has left the stage to one that it
+ * forked. */
 static json_t *wait_started(const struct provider_call *call, pid_t pid, struct process *ret)
 {
-	char comm[32], path[48];
+	char path[48];
 	int wait_status = 0;
 
 	(void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
 	do {
-		_cleanup_(buf_done) struct buf b = BUF_INIT(sizeof(comm) - 1);
+		_cleanup_(buf_done) struct buf b = BUF_INIT(64);
 
 		if (waitpid(pid, &wait_status, WNOHANG) == pid) {
 			struct process p = {0};
@@ -144,8 +145,8 @@ static json_t *wait_started(const struct provider_call *call, pid_t pid, struct 
 			*ret = p;
 			return NULL;
 		}
-		if (file_read(AT_FDCWD, path, &b) >= 0 && buf_len(&b) >= 10 &&
-		    memcmp(buf_data(&b), "limb-syncd", 10) == 0)
+		if (file_read(AT_FDCWD, path, &b) >= 0 &&
+		    !(buf_len(&b) == 6 && memcmp(buf_data(&b), "local\n", 6) == 0))
 			return process_identify(pid, ret) == 0 ? NULL : did_not_start(call, 0);
 		(void)poll(NULL, 0, PAUSE_MS);
 	} while (clock_mono_ms() < call->end_ms);

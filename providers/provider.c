@@ -23,6 +23,7 @@
 enum {
 	INPUT_MAX = 1 << 20,
 	DEADLINE_DEFAULT_MS = 30000,
+	INPUT_MS = 5000, /* for the input, which is ready when limbd starts us */
 	DEADLINE_MAX_MS = 600000,
 	GRACE_MS = 200, /* for a failure of the verb's own, before the timer's */
 	LOCK_PAUSE_MS = 10,
@@ -220,9 +221,8 @@ static void on_deadline(int sig)
 	_exit(1);
 }
 
-static void set_deadline(struct provider_call *call)
+static void set_deadline(struct provider_call *call, json_int_t ms)
 {
-	json_int_t ms = json_integer_value(json_object_get(call->in, "deadline_ms"));
 	struct itimerval timer = {0};
 
 	if (ms <= 0)
@@ -301,11 +301,11 @@ static json_t *run_verb(struct provider_call *call, const struct provider_verb *
 	cleanup_close int lock = -1;
 	json_t *failure;
 
-	set_deadline(call);
+	set_deadline(call, INPUT_MS);
 	failure = read_input(&call->in);
 	if (failure)
 		return failure;
-	set_deadline(call);
+	set_deadline(call, json_integer_value(json_object_get(call->in, "deadline_ms")));
 	call->environment = field(call->in, "environment");
 	call->id = field(call->in, "id");
 	call->brain = field(call->in, "brain");
