@@ -40,7 +40,7 @@ void buf_clear(struct buf *b); /* keeps the memory */
 
 static inline const uint8_t *buf_data(const struct buf *b)
 {
-	return b->mem + b->start;
+	return b->start ? b->mem + b->start : b->mem; /* NULL + 0 is undefined, too */
 }
 static inline size_t buf_len(const struct buf *b)
 {

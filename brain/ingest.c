@@ -14,34 +14,39 @@
 
 typedef int (*handler_fn)(struct ingest *in, const void *msg, const struct wframe *f);
 
+enum {
+	MAY_BULK = 1 << 0,  /* bytes may travel beside it */
+	MAY_STORE = 1 << 1, /* it may bring content */
+};
+
 /* What an environment may say. */
 static const struct {
 	const ProtobufCMessageDescriptor *message;
 	handler_fn handle;
-	bool bulk;  /* bytes may travel beside it */
-	bool store; /* it may bring content */
+	unsigned may;
 } messages[] = {
-	[WIRE_HELLO] = {&limbwire__hello__descriptor, ingest_on_hello},
-	[WIRE_PING] = {&limbwire__ping__descriptor, ingest_on_ping},
-	[WIRE_PONG] = {&limbwire__ping__descriptor, ingest_on_pong},
-	[WIRE_ERROR] = {&limbwire__error__descriptor, ingest_on_error},
-	[WIRE_BYE] = {&limbwire__bye__descriptor, ingest_on_bye},
-	[WIRE_CHANGE] = {&limbwire__wire_change__descriptor, ingest_on_change, true, true},
-	[WIRE_DATA] = {&limbwire__data__descriptor, ingest_on_data, true, true},
-	[WIRE_BARRIER_DONE] = {&limbwire__barrier_done__descriptor, ingest_on_barrier_done},
-	[WIRE_STATUS] = {&limbwire__status__descriptor, ingest_on_status},
-	[WIRE_TREE_GET] = {&limbwire__tree_get__descriptor, ingest_on_tree_get},
-	[WIRE_TREE_PART] = {&limbwire__tree_part__descriptor, ingest_on_tree_part},
-	[WIRE_ACCEPTED] = {&limbwire__done__descriptor, ingest_on_done},
-	[WIRE_APPLIED] = {&limbwire__done__descriptor, ingest_on_done},
-	[WIRE_PULL] = {&limbwire__pull__descriptor, ingest_on_pull},
-	[WIRE_RESTORED] = {&limbwire__restored__descriptor, ingest_on_restored},
-	[WIRE_JOB_STARTED] = {&limbwire__job_started__descriptor, ingest_on_job_started},
-	[WIRE_JOB_OUTPUT] = {&limbwire__job_output__descriptor, ingest_on_job_output, true},
-	[WIRE_JOB_EXIT] = {&limbwire__job_exit__descriptor, ingest_on_job_exit},
-	[WIRE_JOB_LIST] = {&limbwire__job_list__descriptor, ingest_on_job_list},
-	[WIRE_PS_DONE] = {&limbwire__ps_done__descriptor, ingest_on_ps_done},
-	[WIRE_FROZEN] = {&limbwire__done__descriptor, ingest_on_done},
+	[WIRE_HELLO] = {&limbwire__hello__descriptor, ingest_on_hello, 0},
+	[WIRE_PING] = {&limbwire__ping__descriptor, ingest_on_ping, 0},
+	[WIRE_PONG] = {&limbwire__ping__descriptor, ingest_on_pong, 0},
+	[WIRE_ERROR] = {&limbwire__error__descriptor, ingest_on_error, 0},
+	[WIRE_BYE] = {&limbwire__bye__descriptor, ingest_on_bye, 0},
+	[WIRE_CHANGE] = {&limbwire__wire_change__descriptor, ingest_on_change,
+			 MAY_BULK | MAY_STORE},
+	[WIRE_DATA] = {&limbwire__data__descriptor, ingest_on_data, MAY_BULK | MAY_STORE},
+	[WIRE_BARRIER_DONE] = {&limbwire__barrier_done__descriptor, ingest_on_barrier_done, 0},
+	[WIRE_STATUS] = {&limbwire__status__descriptor, ingest_on_status, 0},
+	[WIRE_TREE_GET] = {&limbwire__tree_get__descriptor, ingest_on_tree_get, 0},
+	[WIRE_TREE_PART] = {&limbwire__tree_part__descriptor, ingest_on_tree_part, 0},
+	[WIRE_ACCEPTED] = {&limbwire__done__descriptor, ingest_on_done, 0},
+	[WIRE_APPLIED] = {&limbwire__done__descriptor, ingest_on_done, 0},
+	[WIRE_PULL] = {&limbwire__pull__descriptor, ingest_on_pull, 0},
+	[WIRE_RESTORED] = {&limbwire__restored__descriptor, ingest_on_restored, 0},
+	[WIRE_JOB_STARTED] = {&limbwire__job_started__descriptor, ingest_on_job_started, 0},
+	[WIRE_JOB_OUTPUT] = {&limbwire__job_output__descriptor, ingest_on_job_output, MAY_BULK},
+	[WIRE_JOB_EXIT] = {&limbwire__job_exit__descriptor, ingest_on_job_exit, 0},
+	[WIRE_JOB_LIST] = {&limbwire__job_list__descriptor, ingest_on_job_list, 0},
+	[WIRE_PS_DONE] = {&limbwire__ps_done__descriptor, ingest_on_ps_done, 0},
+	[WIRE_FROZEN] = {&limbwire__done__descriptor, ingest_on_done, 0},
 };
 
 static void *unpack_alloc(void *arena, size_t n)
@@ -194,7 +199,8 @@ static int settle(struct ingest *in)
 
 bool ingest_needs_pack(const struct ingest *in, const struct wframe *f)
 {
-	return !in->store.has_pack && f->type < ARRAY_SIZE(messages) && messages[f->type].store;
+	return !in->store.has_pack && f->type < ARRAY_SIZE(messages) &&
+	       messages[f->type].may & MAY_STORE;
 }
 
 static int dispatch(struct ingest *in, const struct wframe *f)
@@ -206,7 +212,7 @@ static int dispatch(struct ingest *in, const struct wframe *f)
 		return ingest_hostile(in, "%s: not for an environment to say", name);
 	if (!in->said_hello && f->type != WIRE_HELLO)
 		return ingest_hostile(in, "%s: before HELLO", name);
-	if (f->bulk_len && !messages[f->type].bulk)
+	if (f->bulk_len && !(messages[f->type].may & MAY_BULK))
 		return ingest_hostile(in, "%s: bytes beside it", name);
 	arena_reset(&in->arena);
 	msg = protobuf_c_message_unpack(messages[f->type].message, &in->allocator, f->body_len,
