@@ -1,6 +1,6 @@
 /*
  * limb-copy SRC DST - copies the directory SRC to DST, which is new or empty
- * (copy.h says what is kept).
+ * (tree-copy.h says what is kept).
  *
  * On stdout one JSON object a line, every 250 ms and at the end: {"files",
  * "bytes"}, the last one with "done":true and all counts.  On stderr one line for
@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "bridge/copy.h"
+#include "bridge/tree-copy.h"
 
 enum { STATUS_USAGE = 2, STATUS_FAILED = 125, SHOWN_MAX = 1024 };
 
@@ -26,7 +26,7 @@ static int say(const char *text, int n)
 	return io_write_full(STDOUT_FILENO, text, (size_t)n, "copy.progress");
 }
 
-static int progress(const struct copy *c, void *userdata)
+static int progress(const struct tree_copy *c, void *userdata)
 {
 	char line[128];
 
@@ -35,7 +35,7 @@ static int progress(const struct copy *c, void *userdata)
 			    c->files, c->bytes));
 }
 
-static int finish(const struct copy *c)
+static int finish(const struct tree_copy *c)
 {
 	char line[512];
 
@@ -110,7 +110,7 @@ static int open_target(const char *path, int *ret_parent, int *ret_dst, const ch
 static int run(const char *src_path, const char *dst_path)
 {
 	cleanup_close int src = -1, parent = -1, dst = -1;
-	struct copy c = {.progress = progress, .report = report};
+	struct tree_copy c = {.progress = progress, .report = report};
 	const char *name = NULL;
 	int r;
 
@@ -120,7 +120,7 @@ static int run(const char *src_path, const char *dst_path)
 	r = open_target(dst_path, &parent, &dst, &name);
 	if (r < 0)
 		return failed(r, "cannot make", dst_path);
-	if (copy_is_beneath(dst, src) != 0 || copy_is_beneath(src, dst) != 0) {
+	if (tree_copy_is_beneath(dst, src) != 0 || tree_copy_is_beneath(src, dst) != 0) {
 		log_error("one of the two directories lies in the other");
 		(void)unlinkat(parent, name, AT_REMOVEDIR);
 		return STATUS_FAILED;
@@ -128,7 +128,7 @@ static int run(const char *src_path, const char *dst_path)
 	r = is_empty(dst);
 	if (r <= 0)
 		return failed(r < 0 ? r : -ENOTEMPTY, "cannot copy into", dst_path);
-	r = copy_tree(&c, src, parent, name, dst);
+	r = tree_copy_run(&c, src, parent, name, dst);
 	if (r < 0)
 		return failed(r, "cannot finish the copy in", dst_path);
 	return finish(&c) < 0 ? STATUS_FAILED : 0;

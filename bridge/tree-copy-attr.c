@@ -1,4 +1,4 @@
-#include "bridge/copy-attr.h"
+#include "bridge/tree-copy-attr.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static void times_of(const struct stat *st, struct timespec out[2])
 	out[1] = st->st_mtim;
 }
 
-int copy_attr_fd(int src, int dst, const struct stat *st)
+int tree_copy_attr_fd(int src, int dst, const struct stat *st)
 {
 	const struct reach from = {.fd = src}, to = {.fd = dst};
 	struct timespec times[2];
@@ -96,7 +96,7 @@ int copy_attr_fd(int src, int dst, const struct stat *st)
 	return refused + r;
 }
 
-int copy_attr_at(int src_dir, int dst_dir, const char *name, const struct stat *st)
+int tree_copy_attr_at(int src_dir, int dst_dir, const char *name, const struct stat *st)
 {
 	struct reach from = {.by_path = 1}, to = {.by_path = 1};
 	struct timespec times[2];

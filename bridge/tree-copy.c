@@ -1,4 +1,4 @@
-#include "bridge/copy.h"
+#include "bridge/tree-copy.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/util.h"
-#include "bridge/copy-attr.h"
+#include "bridge/tree-copy-attr.h"
 
 enum {
 	PROGRESS_MS = 250,
@@ -40,14 +40,14 @@ static void frame_done(struct frame *f)
 	file_names_free(f->names, f->n);
 }
 
-static struct frame *top(struct copy *c)
+static struct frame *top(struct tree_copy *c)
 {
 	return &c->frames[c->depth - 1];
 }
 
 /* ---- what people are told ---- */
 
-static void report(struct copy *c, const char *name, const char *why)
+static void report(struct tree_copy *c, const char *name, const char *why)
 {
 	_cleanup_(buf_done) struct buf path = BUF_INIT(0);
 
@@ -61,7 +61,7 @@ static void report(struct copy *c, const char *name, const char *why)
 }
 
 /* The source does not give it: left out. Gone meanwhile is no news. */
-static int unreadable(struct copy *c, const char *name, int r)
+static int unreadable(struct tree_copy *c, const char *name, int r)
 {
 	if (r == -ENOENT)
 		return 0;
@@ -70,7 +70,7 @@ static int unreadable(struct copy *c, const char *name, int r)
 	return 0;
 }
 
-static int tell_progress(struct copy *c)
+static int tell_progress(struct tree_copy *c)
 {
 	uint64_t now;
 
@@ -91,7 +91,7 @@ static bool range_unsupported(int e)
 	       e == ETXTBSY || e == EBADF;
 }
 
-static int copy_blocks(struct copy *c, int in, int out, off_t from, off_t to)
+static int copy_blocks(struct tree_copy *c, int in, int out, off_t from, off_t to)
 {
 	while (from < to) {
 		size_t want = (size_t)MIN(to - from, (off_t)BLOCK_BYTES);
@@ -113,7 +113,7 @@ static int copy_blocks(struct copy *c, int in, int out, off_t from, off_t to)
 	return 0;
 }
 
-static int copy_range(struct copy *c, int in, int out, off_t from, off_t to)
+static int copy_range(struct tree_copy *c, int in, int out, off_t from, off_t to)
 {
 	while (from < to) {
 		off_t in_at = from, out_at = from;
@@ -136,7 +136,7 @@ static int copy_range(struct copy *c, int in, int out, off_t from, off_t to)
 	return 0;
 }
 
-static int copy_data(struct copy *c, int in, int out, off_t size)
+static int copy_data(struct tree_copy *c, int in, int out, off_t size)
 {
 	off_t at = 0;
 
@@ -177,7 +177,7 @@ static bool same(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-static int add_refused(struct copy *c, int r)
+static int add_refused(struct tree_copy *c, int r)
 {
 	if (r > 0)
 		c->not_kept += (uint64_t)r;
@@ -185,7 +185,7 @@ static int add_refused(struct copy *c, int r)
 }
 
 /* Names that the target cannot hold are left out; anything else ends the copy. */
-static int not_made(struct copy *c, const char *name, int r)
+static int not_made(struct tree_copy *c, const char *name, int r)
 {
 	if (r != -ENAMETOOLONG && r != -EINVAL && r != -EILSEQ && r != -EPERM && r != -EOPNOTSUPP)
 		return r;
@@ -194,7 +194,7 @@ static int not_made(struct copy *c, const char *name, int r)
 	return 0;
 }
 
-static int copy_file(struct copy *c, const char *name)
+static int copy_file(struct tree_copy *c, const char *name)
 {
 	cleanup_close int in = -1, out = -1;
 	struct stat st;
@@ -219,10 +219,10 @@ static int copy_file(struct copy *c, const char *name)
 	if (r < 0)
 		return r;
 	c->files++;
-	return add_refused(c, copy_attr_fd(in, out, &st));
+	return add_refused(c, tree_copy_attr_fd(in, out, &st));
 }
 
-static int copy_symlink(struct copy *c, const char *name, const struct stat *st)
+static int copy_symlink(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	char target[PATH_MAX + 1];
 	ssize_t n = readlinkat(top(c)->src, name, target, PATH_MAX);
@@ -233,15 +233,15 @@ static int copy_symlink(struct copy *c, const char *name, const struct stat *st)
 	if (symlinkat(target, top(c)->dst, name) < 0)
 		return not_made(c, name, -errno);
 	c->symlinks++;
-	return add_refused(c, copy_attr_at(top(c)->src, top(c)->dst, name, st));
+	return add_refused(c, tree_copy_attr_at(top(c)->src, top(c)->dst, name, st));
 }
 
-static int copy_special(struct copy *c, const char *name, const struct stat *st)
+static int copy_special(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	if (mknodat(top(c)->dst, name, (st->st_mode & S_IFMT) | 0600, st->st_rdev) < 0)
 		return not_made(c, name, -errno);
 	c->others++;
-	return add_refused(c, copy_attr_at(top(c)->src, top(c)->dst, name, st));
+	return add_refused(c, tree_copy_attr_at(top(c)->src, top(c)->dst, name, st));
 }
 
 /* ---- hard links ----
@@ -249,7 +249,7 @@ static int copy_special(struct copy *c, const char *name, const struct stat *st)
  * the target that is removed at the end: so each of them is found without its path,
  * however deep that is, and without a descriptor for each. */
 
-static int open_links(struct copy *c)
+static int open_links(struct tree_copy *c)
 {
 	int r;
 
@@ -273,7 +273,7 @@ static void link_name(char out[40], const struct stat *st)
 }
 
 /* 1: made as another name of what was copied before. */
-static int link_known(struct copy *c, const char *name, const struct stat *st)
+static int link_known(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	char known[40];
 	int r = open_links(c);
@@ -292,7 +292,7 @@ static int link_known(struct copy *c, const char *name, const struct stat *st)
 	return 1;
 }
 
-static int link_remember(struct copy *c, const char *name, const struct stat *st)
+static int link_remember(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	char known[40];
 
@@ -305,7 +305,7 @@ static int link_remember(struct copy *c, const char *name, const struct stat *st
 
 /* ---- directories ---- */
 
-static int push(struct copy *c, struct frame *f)
+static int push(struct tree_copy *c, struct frame *f)
 {
 	if (c->depth == c->cap) {
 		size_t cap = c->cap ? 2 * c->cap : 32;
@@ -341,12 +341,12 @@ static int open_parent(int fd, const struct stat *expected, int *ret_fd)
 }
 
 /* The deepest directory is done: its attributes last, then back to the one above. */
-static int pop(struct copy *c)
+static int pop(struct tree_copy *c)
 {
 	struct frame f = *top(c), *up;
 	int r;
 
-	r = add_refused(c, copy_attr_fd(f.src, f.dst, &f.st));
+	r = add_refused(c, tree_copy_attr_fd(f.src, f.dst, &f.st));
 	c->depth--;
 	up = c->depth > 0 ? top(c) : NULL;
 	if (r >= 0 && up && up->src < 0)
@@ -357,7 +357,7 @@ static int pop(struct copy *c)
 	return r;
 }
 
-static int enter(struct copy *c, int src, int dst, const struct stat *st)
+static int enter(struct tree_copy *c, int src, int dst, const struct stat *st)
 {
 	struct frame f = {.src = src, .dst = dst, .st = *st};
 	int r;
@@ -384,14 +384,14 @@ static int enter(struct copy *c, int src, int dst, const struct stat *st)
 }
 
 /* Not opened, because of its mode: there it is, empty. */
-static int copy_closed_dir(struct copy *c, const char *name, const struct stat *st, int why)
+static int copy_closed_dir(struct tree_copy *c, const char *name, const struct stat *st, int why)
 {
 	c->directories++;
 	(void)unreadable(c, name, why);
-	return add_refused(c, copy_attr_at(top(c)->src, top(c)->dst, name, st));
+	return add_refused(c, tree_copy_attr_at(top(c)->src, top(c)->dst, name, st));
 }
 
-static int copy_dir(struct copy *c, const char *name, const struct stat *st)
+static int copy_dir(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	cleanup_close int src = -1, dst = -1;
 	struct stat opened;
@@ -408,7 +408,7 @@ static int copy_dir(struct copy *c, const char *name, const struct stat *st)
 }
 
 /* True for a directory or file on which something is mounted. */
-static bool is_mount(struct copy *c, const char *name, const struct stat *st)
+static bool is_mount(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	struct statx sx;
 
@@ -419,7 +419,7 @@ static bool is_mount(struct copy *c, const char *name, const struct stat *st)
 	       (sx.stx_attributes & STATX_ATTR_MOUNT_ROOT);
 }
 
-static int copy_mount(struct copy *c, const char *name, const struct stat *st)
+static int copy_mount(struct tree_copy *c, const char *name, const struct stat *st)
 {
 	c->mounts++;
 	report(c, name, "a mount point: what is mounted there is left out");
@@ -429,7 +429,7 @@ static int copy_mount(struct copy *c, const char *name, const struct stat *st)
 	return mkdirat(top(c)->dst, name, 0755) < 0 ? not_made(c, name, -errno) : 0;
 }
 
-static int copy_entry(struct copy *c, const char *name)
+static int copy_entry(struct tree_copy *c, const char *name)
 {
 	struct stat st;
 	int r = 0;
@@ -454,7 +454,7 @@ static int copy_entry(struct copy *c, const char *name)
 	return r >= 0 && st.st_nlink > 1 ? link_remember(c, name, &st) : r;
 }
 
-static int walk(struct copy *c)
+static int walk(struct tree_copy *c)
 {
 	int r = 0;
 
@@ -472,7 +472,7 @@ static int walk(struct copy *c)
 	return r;
 }
 
-int copy_tree(struct copy *c, int src, int dst_parent, const char *name, int dst)
+int tree_copy_run(struct tree_copy *c, int src, int dst_parent, const char *name, int dst)
 {
 	struct stat st;
 	int r = 0, s = dup(src), d = dup(dst);
@@ -511,7 +511,7 @@ int copy_tree(struct copy *c, int src, int dst_parent, const char *name, int dst
 	return r;
 }
 
-int copy_is_beneath(int inside, int outside)
+int tree_copy_is_beneath(int inside, int outside)
 {
 	cleanup_close int fd = openat(inside, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	struct stat target, st, up_st;

@@ -1,8 +1,8 @@
 /*
- * copy.h - a whole tree into an empty directory, as it is: `limb create --from`.
+ * tree-copy.h - a whole tree into an empty directory, as it is: `limb create --from`.
  *
- *	struct copy c = {.progress = fn, .report = fn};
- *	r = copy_tree(&c, src_fd, dst_parent_fd, "root", dst_fd);
+ *	struct tree_copy c = {.progress = fn, .report = fn};
+ *	r = tree_copy_run(&c, src_fd, dst_parent_fd, "root", dst_fd);
  *
  * Kept: names as bytes at any depth, types, hard links also across directories,
  * holes, symlinks as text, modes (07777), ns mtimes and atimes, extended
@@ -13,16 +13,16 @@
  * What cannot be read or made is reported, counted and left out; so are the
  * contents of mount points below the source.  Nothing is synced.
  */
-#ifndef BRIDGE_COPY_H
-#define BRIDGE_COPY_H
+#ifndef BRIDGE_TREE_COPY_H
+#define BRIDGE_TREE_COPY_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-struct copy {
+struct tree_copy {
 	/* Now and then, at most every 250 ms; a negative errno ends the copy. */
-	int (*progress)(const struct copy *c, void *userdata);
+	int (*progress)(const struct tree_copy *c, void *userdata);
 	/* One entry that is not as it was: its path from the source (bytes), and why. */
 	void (*report)(const char *path, size_t n, const char *why, void *userdata);
 	void *userdata;
@@ -44,9 +44,9 @@ struct copy {
 
 /* dst is the open, empty directory `name` in dst_parent. 0, or why the copy is not
  * complete (-ENOSPC ...); what was made stays. */
-int copy_tree(struct copy *c, int src, int dst_parent, const char *name, int dst);
+int tree_copy_run(struct tree_copy *c, int src, int dst_parent, const char *name, int dst);
 
 /* 1 if inside is outside or lies beneath it, by walking up; 0 if not. */
-int copy_is_beneath(int inside, int outside);
+int tree_copy_is_beneath(int inside, int outside);
 
 #endif
