@@ -203,7 +203,7 @@ void barriers_fail(struct sync *sy, int error)
 static void maybe_assign(struct barrier *b)
 {
 	struct sync *sy = b->sy;
-	struct item *it, *next;
+	struct item *it;
 
 	if (!b->started || b->assigned || !b->cookie_came || !b->maps_done)
 		return;
@@ -211,11 +211,9 @@ static void maybe_assign(struct barrier *b)
 	b->marks = sy->dirty.marks;
 	dirty_assign(&sy->dirty, b->bit, b->since, sy->scanning || sy->rescan_again);
 	/* What only rested to keep its cost down is wanted now. */
-	for (it = dirty_first(&sy->dirty, ITEM_RESTING); it; it = next) {
-		next = dirty_after(&sy->dirty, it);
+	for (it = dirty_first(&sy->dirty, ITEM_RESTING); it; it = dirty_after(&sy->dirty, it))
 		if ((it->bits & (1u << b->bit)) && it->tries == 0)
-			dirty_rest(&sy->dirty, it, 0);
-	}
+			it->ripe_ms = 0; /* stays in its list: moved to the end we met it again */
 }
 
 static void everything(struct barrier *b)
