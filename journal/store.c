@@ -310,15 +310,26 @@ static int lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct sto
 	return r;
 }
 
+static bool is_replaced(struct store *st)
+{
+	bool replaced;
+
+	(void)pthread_rwlock_rdlock(&st->table_lock);
+	replaced = store_table_replaced(st->table);
+	(void)pthread_rwlock_unlock(&st->table_lock);
+	return replaced;
+}
+
 /* 1: the writer has made another table, and it is open now. */
 static int follow_table(struct store *st)
 {
 	struct store_table *t;
 	int r = 0;
 
-	if (st->mode != STORE_READ || !store_table_replaced(st->table))
+	if (st->mode != STORE_READ || !is_replaced(st))
 		return 0;
 	(void)pthread_rwlock_wrlock(&st->table_lock);
+	/* Unless another thread was faster. */
 	if (store_table_replaced(st->table)) {
 		r = store_table_open(st->dir_fd, false, &t);
 		if (r >= 0) {
