@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/sha256.h"
 #include "base/util.h"
 #include "wire/frame.h"
 #include "wire/wire.pb-c.h"
@@ -68,6 +69,7 @@ static const ProtobufCMessageDescriptor *client_type(uint8_t type)
 	case WIRE_APPLIED:
 	case WIRE_FROZEN: return &limbwire__done__descriptor;
 	case WIRE_PULL: return &limbwire__pull__descriptor;
+	case WIRE_CHANGE: return &limbwire__wire_change__descriptor;
 	case WIRE_RESTORED: return &limbwire__restored__descriptor;
 	case WIRE_BARRIER_DONE: return &limbwire__barrier_done__descriptor;
 	case WIRE_JOB_STARTED: return &limbwire__job_started__descriptor;

@@ -1,0 +1,260 @@
+/* Changes that the brain makes arrive whole or not at all, never through a link, and leave
+ * nothing beside. */
+#include "syncd-client.h"
+
+static struct client c;
+
+static int setup(void **state)
+{
+	client_make(&c);
+	client_join(&c);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char **names;
+	size_t n;
+
+	/* No temporary name stays behind. */
+	assert_int_equal(file_list(AT_FDCWD, c.root, 1000, &names, &n), 0);
+	for (size_t i = 0; i < n; i++)
+		assert_int_not_equal(strncmp(names[i], ".limb-", 6), 0);
+	file_names_free(names, n);
+	client_remove(&c);
+	return 0;
+}
+
+static const char *in_root(const char *name)
+{
+	static char path[2][600];
+	static unsigned turn;
+
+	turn = !turn;
+	(void)snprintf(path[turn], sizeof(path[turn]), "%s/%s", c.root, name);
+	return path[turn];
+}
+
+struct change {
+	Limbwire__Apply__Kind kind;
+	const char *path, *to, *bytes, *target;
+	uint32_t mode, uid;
+	int64_t mtime_ns;
+	bool full, no_replace, no_attr;
+};
+
+static uint32_t pushes;
+
+static void push(const char *bytes)
+{
+	Limbwire__Push m = LIMBWIRE__PUSH__INIT;
+	size_t half = strlen(bytes) / 2;
+
+	m.push = ++pushes;
+	client_send(&c, WIRE_PUSH, &m.base, bytes, half);
+	m.offset = half;
+	m.last = true;
+	client_send(&c, WIRE_PUSH, &m.base, bytes + half, strlen(bytes) - half);
+}
+
+/* The errno of APPLIED. */
+static int apply(const struct change *x)
+{
+	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
+	Limb__Attr attr = LIMB__ATTR__INIT;
+	Limbwire__Done *done;
+
+	m.request = ++c.request;
+	m.kind = x->kind;
+	m.path = (ProtobufCBinaryData){ strlen(x->path), (uint8_t *)x->path };
+	if (x->to)
+		m.to_path = (ProtobufCBinaryData){ strlen(x->to), (uint8_t *)x->to };
+	attr.type = x->kind == LIMBWIRE__APPLY__KIND__MKDIR ? LIMB__NODE_TYPE__NODE_DIRECTORY :
+		    x->target				   ? LIMB__NODE_TYPE__NODE_SYMLINK :
+							     LIMB__NODE_TYPE__NODE_FILE;
+	attr.mode = x->mode;
+	attr.uid = attr.gid = x->uid;
+	attr.uid_kind = attr.gid_kind = x->uid ? LIMB__OWNER_KIND__OWNER_NUMBER :
+						 LIMB__OWNER_KIND__OWNER_SELF;
+	attr.mtime_ns = x->mtime_ns;
+	if (x->target)
+		attr.target = (ProtobufCBinaryData){ strlen(x->target), (uint8_t *)x->target };
+	m.attr = x->no_attr ? NULL : &attr;
+	m.attr_defaults = !x->full;
+	m.no_replace = x->no_replace;
+	if (x->bytes) {
+		push(x->bytes);
+		m.push = pushes;
+	}
+	client_send(&c, WIRE_APPLY, &m.base, NULL, 0);
+	done = client_wait(&c, WIRE_APPLIED);
+	assert_int_equal(done->request, m.request);
+	return done->error;
+}
+
+static bool file_is(const char *name, const char *bytes)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(1 << 20);
+
+	return file_read(AT_FDCWD, in_root(name), &b) == 0 && buf_len(&b) == strlen(bytes) &&
+	       (*bytes == 0 || memcmp(buf_data(&b), bytes, strlen(bytes)) == 0);
+}
+
+static void test_put(void **state)
+{
+	struct change x = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .bytes = "first",
+			    .mode = 0640 };
+	struct stat st, other;
+
+	assert_int_equal(apply(&x), 0);
+	assert_true(file_is("f", "first"));
+	assert_int_equal(stat(in_root("f"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0640);
+
+	x.bytes = "second and longer";
+	x.full = true;
+	x.mode = 04755;
+	x.mtime_ns = 1234567890123456789;
+	assert_int_equal(apply(&x), 0);
+	assert_true(file_is("f", "second and longer"));
+	assert_int_equal(stat(in_root("f"), &other), 0);
+	assert_int_equal(other.st_mode, S_IFREG | 04755);
+	assert_int_equal(clock_from_timespec(other.st_mtim), x.mtime_ns);
+	assert_int_not_equal(other.st_ino, st.st_ino); /* exchanged, not rewritten */
+
+	x.no_replace = true;
+	x.bytes = "third";
+	assert_int_equal(apply(&x), EEXIST);
+	assert_true(file_is("f", "second and longer"));
+	x.path = "empty";
+	x.bytes = "";
+	assert_int_equal(apply(&x), 0);
+	assert_true(file_is("empty", ""));
+}
+
+/* A file with two names stays one file. */
+static void test_put_keeps_links(void **state)
+{
+	struct change x = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a",
+			    .bytes = "a long first text", .mode = 0644 };
+
+	assert_int_equal(apply(&x), 0);
+	assert_int_equal(link(in_root("a"), in_root("b")), 0);
+	x.bytes = "short";
+	assert_int_equal(apply(&x), 0);
+	assert_true(file_is("a", "short"));
+	assert_true(file_is("b", "short"));
+}
+
+static void test_tree(void **state)
+{
+	struct change dir = { .kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .mode = 01777 };
+	struct change link_ = { .kind = LIMBWIRE__APPLY__KIND__SYMLINK, .path = "d/l",
+				.target = "../x y", .mode = 0777 };
+	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "d/f", .bytes = "x",
+			      .mode = 0600 };
+	struct change move = { .kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "d", .to = "e" };
+	struct change attr = { .kind = LIMBWIRE__APPLY__KIND__ATTR, .path = "e/f", .mode = 0444,
+			       .mtime_ns = 5, .full = true };
+	struct change gone = { .kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "e" };
+	char target[100] = "";
+	struct stat st;
+
+	assert_int_equal(apply(&dir), 0);
+	assert_int_equal(stat(in_root("d"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFDIR | 01777);
+	assert_int_equal(apply(&dir), 0); /* it is there already */
+	dir.no_replace = true;
+	assert_int_equal(apply(&dir), EEXIST);
+	assert_int_equal(apply(&link_), 0);
+	assert_int_equal(readlink(in_root("d/l"), target, sizeof(target)), 6);
+	assert_string_equal(target, "../x y");
+	link_.target = "other";
+	assert_int_equal(apply(&link_), 0);
+	assert_int_equal(readlink(in_root("d/l"), target, sizeof(target)), 5);
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&move), 0);
+	assert_int_equal(apply(&move), ENOENT);
+	assert_true(file_is("e/f", "x"));
+	assert_int_equal(apply(&attr), 0);
+	assert_int_equal(stat(in_root("e/f"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0444);
+	assert_int_equal(clock_from_timespec(st.st_mtim), 5);
+	assert_int_equal(apply(&gone), 0);
+	assert_int_not_equal(lstat(in_root("e"), &st), 0);
+	assert_int_equal(apply(&gone), ENOENT);
+}
+
+static void test_move_replaces_or_not(void **state)
+{
+	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a", .bytes = "a",
+			      .mode = 0600 };
+	struct change move = { .kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "a", .to = "b",
+			       .no_replace = true };
+
+	assert_int_equal(apply(&put), 0);
+	put.path = put.bytes = "b";
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&move), EEXIST);
+	assert_true(file_is("b", "b"));
+	move.no_replace = false;
+	assert_int_equal(apply(&move), 0);
+	assert_true(file_is("b", "a"));
+}
+
+/* Nothing outside of the root, whatever the path or the links in it say. */
+static void test_stays_beneath(void **state)
+{
+	static const char *const paths[] = { "out/f", "up/f", "../f", "d/../../f", "/etc/f", "", ".",
+					     "..", "d/..", "d/", "d/." };
+	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .bytes = "bad", .mode = 0600 };
+	struct change gone = { .kind = LIMBWIRE__APPLY__KIND__REMOVE };
+	char path[600];
+
+	(void)snprintf(path, sizeof(path), "%s/f", c.top);
+	assert_int_equal(mkdir(in_root("d"), 0755), 0);
+	assert_int_equal(symlink(c.top, in_root("out")), 0);
+	assert_int_equal(symlink("..", in_root("up")), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		put.path = gone.path = paths[i];
+		assert_int_not_equal(apply(&put), 0);
+		assert_int_not_equal(apply(&gone), 0);
+	}
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(access(in_root("d"), F_OK), 0);
+	/* A link at the end is replaced, its target is not. */
+	(void)snprintf(path, sizeof(path), "%s/target", c.top);
+	assert_int_equal(symlink(path, in_root("last")), 0);
+	put.path = "last";
+	assert_int_equal(apply(&put), 0);
+	assert_true(file_is("last", "bad"));
+	assert_int_not_equal(access(path, F_OK), 0);
+	/* A directory is not replaced by a file. */
+	put.path = "d";
+	assert_int_equal(apply(&put), EISDIR);
+	/* Not a name of ours. */
+	put.path = ".limb-0123456789abcdef~";
+	assert_int_equal(apply(&put), EINVAL);
+}
+
+static void test_put_needs_its_bytes(void **state)
+{
+	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .mode = 0600 };
+
+	assert_int_equal(apply(&put), EBADMSG);
+	assert_int_not_equal(access(in_root("f"), F_OK), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_put, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_put_keeps_links, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tree, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_stays_beneath, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_put_needs_its_bytes, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
