@@ -343,12 +343,15 @@ static void a_later_version_is_refused(void **state)
 
 /* ---- copies ---- */
 
-static void copy_file(int from, const char *name, int to)
+static void copy_pack(int from, const char *name, int to)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	struct stat sb;
 
 	assert_int_equal(file_read(from, name, &b), 0);
 	assert_int_equal(file_replace(to, name, buf_data(&b), buf_len(&b)), 0);
+	assert_int_equal(fstatat(from, name, &sb, 0), 0);
+	assert_int_equal(fchmodat(to, name, sb.st_mode & 07777, 0), 0);
 }
 
 static size_t count_names(int dir, const char *path)
@@ -396,7 +399,7 @@ static void a_copy_is_read_and_not_touched(void **state)
 	index = file_open_dir(copy, "index.1");
 	assert_int_equal(file_list(scratch, "packs", 10, &names, &n), 0);
 	for (size_t i = 0; i < n; i++)
-		copy_file(packs, names[i], copy_packs);
+		copy_pack(packs, names[i], copy_packs);
 	file_names_free(names, n);
 	assert_int_equal(file_replace(index, "data.mdb", "garbage", 7), 0);
 
