@@ -45,6 +45,9 @@ static void barrier_answered(struct env *env, int r, const struct entry_head *e,
 
 	if (r == 0) {
 		b->res.consistent = ((const struct entry_barrier_done *)e)->quiet;
+		/* Whatever there was to scan is behind it, whenever STATUS comes to say so. */
+		env->has_status = true;
+		env->status.scanning = false;
 		r = commit_wait(env, barrier_durable, b);
 	}
 	if (r < 0) {

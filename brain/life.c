@@ -291,6 +291,12 @@ void life_attach(struct life *l, const char *why, bool fresh, bool restoring,
 
 /* ---- coming back by itself ---- */
 
+/* Where this machine can see it: a provider elsewhere leaves that to limb-syncd's HELLO. */
+static bool root_is_gone(const struct env *env)
+{
+	return env->host_root && access(env->host_root, F_OK) < 0 && errno == ENOENT;
+}
+
 static void revive_started(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
@@ -300,6 +306,15 @@ static void revive_started(struct life *l, const struct provider_error *err)
 		(void)env_set_reason(env, "process_died", "%s", err->detail);
 	}
 	life_done(l, NULL);
+	if (err && root_is_gone(env)) {
+		env->halted = true;
+		env_clear_reason(env, "process_died");
+		(void)env_set_reason(env, "root_missing",
+				     "its root '%s' is gone; its journal has all that was durable: "
+				     "run: limb rebuild %s",
+				     env->host_root, env->name);
+		return;
+	}
 	if (err) {
 		link_lost(env, "cannot start");
 		return;
@@ -326,10 +341,16 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 
 void life_revive(struct env *env)
 {
-	struct life *l;
+	struct life *l = env->life;
 
-	if (!env->wanted || env->busy || env->link)
+	if (!env->wanted || env->link || env->halted)
 		return;
+	if (env->busy) {
+		/* Somebody waits for just this line. */
+		if (l && l->attached)
+			(void)link_start(env);
+		return;
+	}
 	l = life_new(env, NULL, "start");
 	if (!l)
 		return;

@@ -225,7 +225,7 @@ static void retry_now(uv_timer_t *t)
 {
 	struct env *env = container_of(t, struct env, retry);
 
-	if (env->wanted && !env->link && !env->busy && !env->brain->stopping)
+	if (env->wanted && !env->link && !env->brain->stopping)
 		life_revive(env);
 }
 
@@ -695,14 +695,26 @@ static int spawn(struct env *env, uv_process_t *p, const char *file, char **argv
 	return uv_spawn(env->brain->loop, p, &o);
 }
 
+/* As root each environment's limb-ingest has a user of its own, far above anybody's. */
+static void ingest_uid(const struct env *env, char *out, size_t size)
+{
+	(void)snprintf(out, size, "%u", (1u << 30) + (get_le32(env->id) & 0xffffff));
+}
+
 static int link_spawn_ingest(struct link *l, int in, int out, int sock)
 {
 	cleanup_free char *file = brain_helper(l->env->brain, "limb-ingest");
-	char *argv[] = {file, l->env->name, NULL};
+	char uid[16];
+	char *argv[] = {file, NULL, NULL, NULL};
 	int r;
 
 	if (!file)
 		return -ENOMEM;
+	if (geteuid() == 0) {
+		ingest_uid(l->env, uid, sizeof(uid));
+		argv[1] = (char *)"--uid";
+		argv[2] = uid;
+	}
 	l->ingest_made = true;
 	r = spawn(l->env, &l->ingest, file, argv, NULL, in, out, STDERR_FILENO, sock, ingest_exit);
 	if (r == 0)
