@@ -42,6 +42,7 @@ static void on_tick(uv_timer_t *t);
 static void cookies_watch(struct sync *sy)
 {
 	struct barriers *bs = &sy->barriers;
+	uint32_t before;
 
 	bs->cookie_wd = 0;
 	if (bs->cookie_fd < 0) {
@@ -50,6 +51,8 @@ static void cookies_watch(struct sync *sy)
 	}
 	if (bs->cookie_fd >= 0 && sy->watch)
 		bs->cookie_wd = MAX(watch_add(sy->watch, bs->cookie_fd), 0);
+	if (bs->cookie_wd)
+		(void)watch_bind(sy->watch, bs->cookie_wd, UINT32_MAX, &before);
 }
 
 bool barrier_is_cookie(const struct sync *sy, int wd)

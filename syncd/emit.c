@@ -160,6 +160,47 @@ static size_t bulk_of(const struct node *node, const struct emit_content *conten
 	return content && !content->stream ? node->content.size_bytes : 0;
 }
 
+/* A file that lost one of its names has another ctime now, and no event tells of it. */
+static void mark_survivors(struct sync *sy, const uint32_t *nodes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint32_t e = shadow_node(&sy->shadow, nodes[i])->entries;
+		const char *name;
+		uint8_t len;
+
+		if (!e)
+			continue;
+		name = shadow_name(&sy->shadow, e, &len);
+		(void)dirty_mark(&sy->dirty, ITEM_NAME, shadow_entry(&sy->shadow, e)->parent, name,
+				 len, 0, sy->emit.from);
+	}
+}
+
+static void detach(struct sync *sy, uint32_t e)
+{
+	cleanup_free uint32_t *shared = NULL;
+	size_t n = 0, cap = 0;
+
+	for (uint32_t i = e; i; i = shadow_next(&sy->shadow, i, e)) {
+		uint32_t node = shadow_entry(&sy->shadow, i)->node;
+
+		if (shadow_node(&sy->shadow, node)->refs < 2)
+			continue;
+		if (n == cap) {
+			uint32_t *more = reallocarray(shared, cap * 2 + 16, sizeof(*more));
+
+			if (!more)
+				break; /* the sweep is left */
+			shared = more;
+			cap = cap * 2 + 16;
+		}
+		shared[n++] = node;
+	}
+	shadow_detach(&sy->shadow, e, sync_dir_left, sy);
+	undo_unlink(&sy->undo, &sy->shadow, sy->emit.made + 1, e);
+	mark_survivors(sy, shared, n);
+}
+
 /* Whatever has the name loses it; a directory must go by an operation of its own. */
 static void make_free(struct sync *sy, uint32_t dir, const char *name, size_t len)
 {
@@ -174,8 +215,7 @@ static void make_free(struct sync *sy, uint32_t dir, const char *name, size_t le
 		op->op.evidence = LIMB__EVIDENCE__EVIDENCE_REPLACED;
 		op_name(op, name, len);
 	}
-	shadow_detach(&sy->shadow, e, sync_dir_left, sy);
-	undo_unlink(&sy->undo, &sy->shadow, sy->emit.made + 1, e);
+	detach(sy, e);
 }
 
 static int link_op(struct sync *sy, uint32_t dir, const char *name, size_t len, uint32_t n)
@@ -284,7 +324,6 @@ int emit_unlink(struct sync *sy, uint32_t e, Limb__Evidence evidence)
 	op->op.evidence = evidence;
 	name = shadow_name(&sy->shadow, e, &len);
 	op_name(op, name, len);
-	shadow_detach(&sy->shadow, e, sync_dir_left, sy);
-	undo_unlink(&sy->undo, &sy->shadow, sy->emit.made + 1, e);
+	detach(sy, e);
 	return 0;
 }

@@ -27,6 +27,7 @@ enum {
 	EMIT_BODY_MAX = 768 << 10,
 };
 
+struct item;
 struct sync;
 
 struct emit_op {
@@ -44,6 +45,7 @@ struct emit {
 	uint64_t made;			   /* number of the newest CHANGE */
 	uint64_t durable;		   /* as acknowledged */
 	uint64_t bytes;			   /* of content sent since the attach */
+	const struct item *from; /* what is looked at because of a change serves whom this serves */
 	uint32_t next_stream, used_stream; /* used: by the newest PUT that had one */
 };
 

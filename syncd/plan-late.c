@@ -99,6 +99,7 @@ static int exchange(struct sync *sy, struct late **cycle, size_t n)
 
 	len = snprintf(aside, sizeof(aside), ".limb-%016llx~",
 		       (unsigned long long)shadow_node(&sy->shadow, cycle[0]->occupant)->id);
+	sy->emit.from = first;
 	emit_room(sy, 2 * n + 2, 0, 0);
 	r = emit_move(sy, shadow_node(&sy->shadow, cycle[0]->occupant)->entries, first->dir, aside,
 		      (size_t)len);

@@ -140,5 +140,8 @@ void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 		}
 	}
 	mark_absent(sy, it, dir);
+	/* What changed in it before the watch was there raised no event. */
+	if (!plan_is_equal(sy, dir, &d->st))
+		plan_mark_own(sy, dir, it);
 	dirty_done(&sy->dirty, it);
 }

@@ -185,6 +185,23 @@ static void list_dir(struct sync *sy, const struct item *it, uint32_t n, bool de
 			 (uint8_t)(ITEM_SCAN | (deep ? ITEM_DEEP : 0)), it);
 }
 
+void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from)
+{
+	uint32_t e = shadow_node(&sy->shadow, dir)->entries;
+	const char *name;
+	uint8_t len;
+
+	if (dir == SHADOW_ROOT) {
+		(void)dirty_mark(&sy->dirty, ITEM_NAME, 0, "", 0, 0, from);
+		return;
+	}
+	if (!e)
+		return;
+	name = shadow_name(&sy->shadow, e, &len);
+	(void)dirty_mark(&sy->dirty, ITEM_NAME, shadow_entry(&sy->shadow, e)->parent, name, len, 0,
+			 from);
+}
+
 static void retry_later(struct sync *sy, struct item *it)
 {
 	unsigned shift = MIN(it->tries, 6);
@@ -226,19 +243,12 @@ void plan_failed(struct sync *sy, struct item *it, int error)
 /* The directory is not where the shadow has it, or not the same: its own name will tell. */
 static void dir_is_stale(struct sync *sy, struct item *it)
 {
-	uint32_t n = it->dir, e;
-	const char *name;
-	uint8_t len;
-
-	if (!n || n == SHADOW_ROOT) {
+	if (!it->dir || it->dir == SHADOW_ROOT) {
 		(void)sync_root_ok(sy);
 		retry_later(sy, it);
 		return;
 	}
-	e = shadow_node(&sy->shadow, n)->entries;
-	name = shadow_name(&sy->shadow, e, &len);
-	(void)dirty_mark(&sy->dirty, ITEM_NAME, shadow_entry(&sy->shadow, e)->parent, name, len, 0,
-			 it);
+	plan_mark_own(sy, it->dir, it);
 	retry_later(sy, it);
 	/* It waits until its directory has been found; that may take a round. */
 	if (it->tries > TRIES_MAX)
@@ -344,6 +354,7 @@ void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 {
 	const struct shadow_dir *d = shadow_dir(&sy->shadow, n);
 
+	sy->emit.from = it;
 	if (plan_would_cycle(sy, it, n)) {
 		if (it->tries >= TRIES_MAX) {
 			sync_rescan(sy);
@@ -366,6 +377,7 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 {
 	uint32_t e, n;
 
+	sy->emit.from = it;
 	if (st != &it->st)
 		it->st = *st;
 	it->flags |= ITEM_LOOKED;
@@ -462,6 +474,7 @@ void plan_absent(struct sync *sy, struct item *it, bool confirmed, int error)
 		return;
 	}
 	path_clear(sy, "unreadable", it);
+	sy->emit.from = it;
 	(void)emit_unlink(sy, e, LIMB__EVIDENCE__EVIDENCE_ABSENT);
 	dirty_done(&sy->dirty, it);
 }
@@ -562,6 +575,7 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	struct node node;
 	int r;
 
+	sy->emit.from = it;
 	if (c->error == -ENOENT) {
 		plan_missing(sy, it);
 		return;

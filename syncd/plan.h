@@ -25,6 +25,8 @@ void plan_dir_failed(struct sync *sy, struct item *it, const struct scan_dir *d)
 /* error < 0 of looking at a name or capturing it. */
 void plan_failed(struct sync *sy, struct item *it, int error);
 
+/* The directory's own attributes are to be looked at; from may be NULL. */
+void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
 void plan_late(struct sync *sy); /* ITEM_LATE, all of them */
 /* The known node n has the item's name now. */
 void plan_take_name(struct sync *sy, struct item *it, uint32_t n);

@@ -247,7 +247,7 @@ static bool probe_stamps(int fd)
 
 void root_measure(struct root *rt)
 {
-	static const int64_t year_1901 = -2177452800ll * 1000000000;
+	static const int64_t year_1910 = -1893456000ll * 1000000000;
 	static const int64_t year_2200 = 7258118400ll * 1000000000;
 	cleanup_close int fd = -1;
 
@@ -260,7 +260,7 @@ void root_measure(struct root *rt)
 	rt->fine_stamps = probe_stamps(fd);
 	if (!probe_time(fd, 1000000000123456789))
 		rt->unheld |= NODE_MASK_NS;
-	if (!probe_time(fd, year_1901) || !probe_time(fd, year_2200))
+	if (!probe_time(fd, year_1910) || !probe_time(fd, year_2200))
 		rt->unheld |= NODE_MASK_YEARS;
 	if (fsetxattr(fd, "user.limb.probe", "1", 1, 0) < 0)
 		rt->unheld |= NODE_MASK_XATTR_USER;

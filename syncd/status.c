@@ -171,7 +171,8 @@ void status_send(struct sync *sy)
 	m.n_reasons = s->n_reasons;
 	m.files = sy->shadow.n_nodes - sy->shadow.n_dirs;
 	m.directories = sy->shadow.n_dirs;
-	m.watches = watch_count(sy->watch);
+	/* One is the cookies'. */
+	m.watches = watch_count(sy->watch) - (sy->barriers.cookie_wd != 0);
 	m.polled_directories = sy->n_polled;
 	m.overflows = s->overflows;
 	m.rescans = s->rescans;

@@ -142,23 +142,6 @@ void sync_scan_dir(const struct sync *sy, uint32_t dir, struct scan_dir *ret)
 
 /* ---- events ---- */
 
-static void mark_own(struct sync *sy, uint32_t dir)
-{
-	uint32_t e = shadow_node(&sy->shadow, dir)->entries;
-	const char *name;
-	uint8_t len;
-
-	if (dir == SHADOW_ROOT) {
-		(void)dirty_mark(&sy->dirty, ITEM_NAME, 0, "", 0, 0, NULL);
-		return;
-	}
-	if (!e)
-		return;
-	name = shadow_name(&sy->shadow, e, &len);
-	(void)dirty_mark(&sy->dirty, ITEM_NAME, shadow_entry(&sy->shadow, e)->parent, name, len, 0,
-			 NULL);
-}
-
 static void on_event(struct sync *sy, const struct watch_event *ev)
 {
 	uint32_t dir = ev->dir;
@@ -169,13 +152,13 @@ static void on_event(struct sync *sy, const struct watch_event *ev)
 		if (ev->mask & IN_IGNORED)
 			shadow_dir(&sy->shadow, dir)->wd = 0;
 		(void)dirty_mark(&sy->dirty, ITEM_LIST, dir, "", 0, 0, NULL);
-		mark_own(sy, dir);
+		plan_mark_own(sy, dir, NULL);
 		sy->dirty.marks++;
 		return;
 	}
 	if (!ev->len) {
 		if (ev->mask & (IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)) {
-			mark_own(sy, dir);
+			plan_mark_own(sy, dir, NULL);
 			sy->dirty.marks++;
 		}
 		return;
@@ -186,7 +169,7 @@ static void on_event(struct sync *sy, const struct watch_event *ev)
 	(void)dirty_mark(&sy->dirty, ITEM_NAME, dir, ev->name, ev->len,
 			 ev->mask & (IN_MODIFY | IN_CLOSE_WRITE) ? ITEM_CONTENT : 0, NULL);
 	if (ev->mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO))
-		mark_own(sy, dir);
+		plan_mark_own(sy, dir, NULL);
 }
 
 static void on_events(void *userdata)
@@ -409,6 +392,7 @@ void sync_pump(struct sync *sy)
 		return;
 	if (sy->rescan_again && sy->dirty.total < DIRTY_MAX / 2)
 		sync_rescan(sy);
+	sy->emit.from = NULL;
 	next_ms = dirty_ripen(&sy->dirty, now_ms);
 	for (int i = 0; i < 2; i++) {
 		while (sy->in_flight < WORK_IN_FLIGHT_MAX && !line_is_full(sy) && hand_out_one(sy))
@@ -787,7 +771,7 @@ void sync_touch(struct sync *sy, const char *path, size_t len)
 		dir = shadow_entry(&sy->shadow, e)->node;
 		path = slash + 1;
 	}
-	mark_own(sy, dir);
+	plan_mark_own(sy, dir, NULL);
 	sync_pump_soon(sy, 0);
 }
 
@@ -864,6 +848,7 @@ void sync_on_accept(struct sync *sy, const Limbwire__Accept *a)
 	parent = shadow_entry(&sy->shadow, e)->parent;
 	memcpy(name, shadow_name(&sy->shadow, e, &name_len), 255);
 	plan_removing(sy, shadow_count(&sy->shadow, e));
+	sy->emit.from = NULL;
 	(void)emit_unlink(sy, e, LIMB__EVIDENCE__EVIDENCE_ACCEPTED);
 	{
 		cleanup_free char *text = strndup(path, len);

@@ -88,8 +88,7 @@ struct brain {
 	unsigned puts, contents, links, unlinks, moves, changes, statuses;
 	uint64_t bytes, inline_bytes;
 	Limbwire__Status *status; /* newest */
-	bool status_before_unlink;
-	char reasons_at_unlink[1024];
+	unsigned unlinks_labelled; /* came while mass_delete was shown */
 	/* A barrier's result. */
 	bool done;
 	struct sync_result result;
@@ -359,6 +358,14 @@ static inline void brain_make_free(struct brain *b, uint64_t parent, const void 
 	brain_remove(b, e);
 }
 
+static inline bool brain_has_reason(const struct brain *b, const char *code)
+{
+	for (size_t i = 0; b->status && i < b->status->n_reasons; i++)
+		if (strcmp(b->status->reasons[i]->code, code) == 0)
+			return true;
+	return false;
+}
+
 static inline void brain_op(struct brain *b, const Limbwire__WireOp *w, const uint8_t **bulk,
 			    size_t *left)
 {
@@ -384,9 +391,8 @@ static inline void brain_op(struct brain *b, const Limbwire__WireOp *w, const ui
 		assert_true(op->evidence != LIMB__EVIDENCE__EVIDENCE_NONE);
 		e = brain_name(b, op->parent, op->name.data, op->name.len);
 		assert_non_null(e);
-		if (b->status && b->unlinks == 1)
-			for (size_t i = 0; i < b->status->n_reasons; i++)
-				strncat(b->reasons_at_unlink, b->status->reasons[i]->code, 100);
+		if (brain_has_reason(b, "mass_delete"))
+			b->unlinks_labelled++;
 		brain_remove(b, e);
 		break;
 	case LIMB__OP_KIND__OP_MOVE:
@@ -776,14 +782,6 @@ static inline void brain_sync(struct brain *b)
 }
 
 /* ---- comparing ---- */
-
-static inline bool brain_has_reason(const struct brain *b, const char *code)
-{
-	for (size_t i = 0; b->status && i < b->status->n_reasons; i++)
-		if (strcmp(b->status->reasons[i]->code, code) == 0)
-			return true;
-	return false;
-}
 
 static inline void brain_wait_reason(struct brain *b, const char *code)
 {

@@ -1,35 +1,5 @@
 /* The first scan and every later one bring the brain's tree to what the root is. */
-#include "tests/unit/sync-brain.h"
-
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/xattr.h>
-
-#include "tests/unit/scratch.h"
-
-static struct brain b;
-static char root[PATH_MAX + 16];
-static int root_fd = -1, dir_fd = -1;
-
-static int setup(void **state)
-{
-	if (scratch_setup(state) < 0 || mkdirat(scratch, "root", 0755) < 0 ||
-	    mkdirat(scratch, "private", 0700) < 0)
-		return -1;
-	(void)snprintf(root, sizeof(root), "%s/root", scratch_path);
-	root_fd = openat(scratch, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	dir_fd = openat(scratch, "private", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	if (b.sync)
-		brain_stop(&b);
-	(void)close(root_fd);
-	(void)close(dir_fd);
-	return scratch_teardown(state);
-}
+#include "tests/unit/sync-fixture.h"
 
 static void make_file(const char *path, size_t size, unsigned seed)
 {
