@@ -16,6 +16,7 @@ struct batch {
 	struct store_table *table;
 	struct store_place *places;
 	size_t n;
+	bool unseen; /* the table is being made: a crash leaves nothing of it */
 };
 
 static int batch_flush(struct batch *b)
@@ -64,6 +65,8 @@ static int check_header(int fd)
 	return r == -EPROTONOSUPPORT ? r : 0;
 }
 
+/* The mode comes last: it says that all before is durable. Should it be lost, the pack
+ * is looked at once more. */
 int store_repair_seal(int fd, uint64_t length_bytes)
 {
 	int r;
@@ -71,9 +74,10 @@ int store_repair_seal(int fd, uint64_t length_bytes)
 	r = io_ftruncate(fd, length_bytes, "pack.truncate");
 	if (r < 0)
 		return r;
-	if (fchmod(fd, 0400) < 0)
-		return -errno;
-	return io_fsync(fd, "pack.sync");
+	r = io_fsync(fd, "pack.sync");
+	if (r < 0)
+		return r;
+	return fchmod(fd, 0400) < 0 ? -errno : 0;
 }
 
 /* Whoever fills a pack holds a lock on it by its descriptor. */
@@ -158,7 +162,8 @@ static int repair_open(struct batch *b, int packs_fd, const struct store_file *f
 	return store_table_seal_pack(b->table, file->pack_id);
 }
 
-static int enter_sealed(struct batch *b, int packs_fd, const struct store_file *file)
+static int enter_sealed(struct batch *b, int packs_fd, const struct store_file *file,
+			uint64_t known)
 {
 	struct store_walk w = {.add = batch_add, .userdata = b};
 	cleanup_close int fd = open_pack(packs_fd, file, O_RDONLY);
@@ -171,7 +176,10 @@ static int enter_sealed(struct batch *b, int packs_fd, const struct store_file *
 	if (r < 0)
 		return r;
 	memcpy(w.pack_id, file->pack_id, sizeof(w.pack_id));
-	return store_walk_pack(&w, fd, PACK_HEADER_BYTES, &end);
+	r = store_walk_pack(&w, fd, MAX(known, (uint64_t)PACK_HEADER_BYTES), &end);
+	if (r >= 0 && !b->unseen)
+		r = batch_flush(b);
+	return r < 0 ? r : store_table_seal_pack(b->table, file->pack_id);
 }
 
 static int repair_file(struct batch *b, int packs_fd, const struct store_file *file)
@@ -184,15 +192,14 @@ static int repair_file(struct batch *b, int packs_fd, const struct store_file *f
 		return 0;
 	if (r < 0 || pack.state == STORE_TABLE_GONE) {
 		memcpy(pack.id, file->pack_id, sizeof(pack.id));
-		pack.state = file->sealed ? STORE_TABLE_SEALED : STORE_TABLE_OPEN;
+		pack.state = STORE_TABLE_OPEN;
 		pack.known = 0;
 		r = store_table_put_pack(b->table, &pack);
 		if (r < 0)
 			return r;
-		if (file->sealed)
-			return enter_sealed(b, packs_fd, file);
 	}
-	return repair_open(b, packs_fd, file, pack.known);
+	return file->sealed ? enter_sealed(b, packs_fd, file, pack.known)
+			    : repair_open(b, packs_fd, file, pack.known);
 }
 
 static bool has_file(const struct store_file *files, size_t n, const uint8_t id[16])
@@ -219,11 +226,11 @@ static int note_gone(struct store_table *t, const struct store_file *files, size
 	return r;
 }
 
-int store_repair_table(int packs_fd, struct store_table *t)
+int store_repair_table(int packs_fd, struct store_table *t, bool unseen)
 {
 	cleanup_free struct store_file *files = NULL;
 	cleanup_free struct store_place *places = calloc(BATCH_PLACES, sizeof(*places));
-	struct batch b = {.table = t, .places = places};
+	struct batch b = {.table = t, .places = places, .unseen = unseen};
 	size_t n;
 	int r;
 

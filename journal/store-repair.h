@@ -11,8 +11,9 @@
 
 /* Enters what the table does not know. Packs that are not sealed are walked behind
  * what is known of them, each content compared with its hash; a torn tail is cut,
- * and they are sealed (one that a limb-ingest still has open is left as it is). */
-int store_repair_table(int packs_fd, struct store_table *t);
+ * and they are sealed (one that a limb-ingest still has open is left as it is). `unseen`:
+ * the table is new, and not published yet. */
+int store_repair_table(int packs_fd, struct store_table *t, bool unseen);
 
 int store_repair_load(int packs_fd, struct store_mem *m);
 

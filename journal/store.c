@@ -56,7 +56,7 @@ static int open_write(struct store *st)
 	}
 	if (r < 0)
 		return r;
-	r = store_repair_table(st->packs_fd, st->table);
+	r = store_repair_table(st->packs_fd, st->table, made);
 	if (r < 0)
 		return r;
 	return made ? store_table_publish(st->table) : 0;
