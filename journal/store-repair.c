@@ -45,9 +45,10 @@ static int batch_add(const struct store_place *places, size_t n, void *userdata)
 static int open_pack(int packs_fd, const struct store_file *file, int flags)
 {
 	char name[STORE_PACK_NAME_BYTES];
-	int fd = openat(packs_fd, store_cache_pack_name(name, file->pack_id),
-			flags | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	int fd;
 
+	flags |= O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
+	fd = openat(packs_fd, store_cache_pack_name(name, file->pack_id), flags);
 	return fd < 0 ? -errno : fd;
 }
 

@@ -100,7 +100,7 @@ static void assert_reads(const struct placed *p)
 /* A header tells the ids it was made with; any damage to what counts is seen. */
 static void headers_tell_damage(void **state)
 {
-	struct pack_header h = {{0}}, got;
+	struct pack_header h = {0}, got;
 	uint8_t bytes[PACK_HEADER_BYTES], bad[PACK_HEADER_BYTES];
 
 	random_fill(h.pack_id, 16);
