@@ -112,6 +112,7 @@ static int blank_is_purged(struct log_reader *rd)
 static int next_record(struct log_reader *rd, bool with_body, struct segment_record *rec)
 {
 	unsigned looks = 0;
+	bool fresh = false; /* nothing in the window is from a call before */
 	int r, v;
 
 	for (;;) {
@@ -131,6 +132,11 @@ static int next_record(struct log_reader *rd, bool with_body, struct segment_rec
 		}
 		if (v == SEGMENT_NEWER)
 			return -EPROTONOSUPPORT;
+		if (!fresh) {
+			segment_scan_reread(&rd->scan);
+			fresh = true;
+			continue;
+		}
 		r = at_no_record(rd, v, &looks);
 		segment_scan_reread(&rd->scan);
 		if (r <= 0)
@@ -138,13 +144,16 @@ static int next_record(struct log_reader *rd, bool with_body, struct segment_rec
 	}
 }
 
-static int open_at(struct log_reader *rd, uint64_t seq)
+static int open_at(struct log_reader *rd, int dir_fd, uint64_t seq)
 {
 	cleanup_free uint64_t *firsts = NULL;
 	struct segment_record rec;
 	size_t n = 0, i;
 	int r;
 
+	rd->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+	if (rd->dir_fd < 0)
+		return -errno;
 	r = segment_list(rd->dir_fd, &firsts, &n);
 	if (r < 0)
 		return r;
@@ -173,13 +182,9 @@ int log_reader_open(int dir_fd, uint64_t seq, struct log_reader **ret)
 	rd = calloc(1, sizeof(*rd));
 	if (!rd)
 		return -ENOMEM;
-	rd->fd = -1;
-	rd->scan.fd = -1;
+	rd->dir_fd = rd->fd = rd->scan.fd = -1;
 	rd->from_seq = seq;
-	rd->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-	if (rd->dir_fd < 0)
-		return -errno;
-	r = open_at(rd, seq);
+	r = open_at(rd, dir_fd, seq);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(&rd);

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "base/util.h"
+#include "journal/body.h"
 #include "journal/log-report.h"
-#include "journal/record.pb-c.h"
 #include "journal/segment.h"
 
 /* As in log-read.c: a writer may be at work beside us. */
@@ -184,18 +184,18 @@ static int check_order(struct verifier *v, const struct file *f, const struct fi
 
 static int note_purge(struct verifier *v, const struct segment_record *rec)
 {
+	_cleanup_(arena_done) struct arena arena = ARENA_INIT(0);
 	Limb__Record *body;
-	int r = 0;
+	int r;
 
-	body = limb__record__unpack(NULL, rec->h.body_len - RECORD_SALT_BYTES,
-				    rec->salted + RECORD_SALT_BYTES);
-	if (!body)
+	r = body_unpack(&arena, rec->salted + RECORD_SALT_BYTES,
+			rec->h.body_len - RECORD_SALT_BYTES, &body);
+	if (r < 0)
 		return problem(v, CHECKSUM, rec->h.seq, "a purge record that cannot be read");
-	if (body->body_case == LIMB__RECORD__BODY_PURGE) {
-		for (size_t i = 0; r >= 0 && i < body->purge->n_seqs; i++)
-			r = log_notes_purged(&v->notes, body->purge->seqs[i]);
-	}
-	limb__record__free_unpacked(body, NULL);
+	if (body->body_case != LIMB__RECORD__BODY_PURGE)
+		return 0;
+	for (size_t i = 0; r >= 0 && i < body->purge->n_seqs; i++)
+		r = log_notes_purged(&v->notes, body->purge->seqs[i]);
 	return r;
 }
 

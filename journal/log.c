@@ -73,13 +73,13 @@ static int new_segment(struct log *log)
 	struct segment_header h = {
 		.term = log->ids.term,
 		.first_seq = log->last + 1,
-		.time_ns = MAX(clock_real_ns(), log->time_ns),
 		.tag = random_tag(),
 	};
 	bool empty = log->fd >= 0 && h.first_seq == log->header.first_seq;
 	bool named = false;
 	int fd, r;
 
+	h.time_ns = MAX(clock_real_ns(), log->time_ns);
 	memcpy(h.log_id, log->ids.log_id, sizeof(h.log_id));
 	memcpy(h.brain_id, log->ids.brain_id, sizeof(h.brain_id));
 	memcpy(h.chain, log->chain, SHA256_BYTES);
@@ -298,13 +298,14 @@ static void put_record(struct log *log, uint16_t type, const void *body, size_t 
 		.type = type,
 		.body_len = (uint32_t)(n + RECORD_SALT_BYTES),
 		.seq = log->last + 1,
-		.time_ns = MAX(time_ns ? time_ns : clock_real_ns(), log->time_ns),
 		.durable_seq = log->durable,
 		.tag = log->header.tag,
 	};
 	size_t used = RECORD_HEADER_BYTES + h.body_len;
 	uint8_t *salted = p + RECORD_HEADER_BYTES;
 
+	h.time_ns = time_ns ? time_ns : clock_real_ns();
+	h.time_ns = MAX(h.time_ns, log->time_ns);
 	random_bytes(salted, RECORD_SALT_BYTES);
 	if (n > 0)
 		memcpy(salted + RECORD_SALT_BYTES, body, n);

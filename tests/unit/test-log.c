@@ -592,6 +592,37 @@ static void test_open_refuses_gaps(void **state)
 	fixture_log(scratch, 0, abcdefgh, 1);
 }
 
+/* A reader goes over no gap, and waits at the place that it was given. */
+static void test_reader_places(void **state)
+{
+	struct log_reader *rd = NULL;
+	struct log_record rec;
+	struct log *log;
+	char got[64];
+
+	fixture_log(scratch, 500, abcdefgh, 6);
+	assert_int_equal(log_reader_open(scratch, 9, &rd), 0);
+	assert_int_equal(log_reader_next(rd, &rec), 0);
+	log = fixture_open(scratch);
+	log_set_seal_bytes(log, 500);
+	for (uint64_t seq = 7; seq <= 10; seq++) {
+		fixture_append(log, "x");
+		assert_int_equal(log_write(log), 0);
+		assert_int_equal(log_reader_next(rd, &rec), seq < 9 ? 0 : 1);
+	}
+	assert_int_equal(rec.seq, 10);
+	log_reader_free(rd);
+	log_close(log);
+
+	assert_int_equal(unlinkat(scratch, "0000000000000005.log", 0), 0);
+	assert_int_equal(fixture_read(scratch, 0, got, sizeof(got)), -EBADMSG);
+	assert_string_equal(got, "A,B,C,D,");
+	assert_int_equal(fixture_read(scratch, 6, got, sizeof(got)), -EBADMSG);
+	assert_string_equal(got, "");
+	assert_int_equal(fixture_read(scratch, 8, got, sizeof(got)), 0);
+	assert_string_equal(got, "x,x,x,");
+}
+
 /* Bytes of a future version are neither read wrong nor cut. */
 static void test_newer_versions(void **state)
 {
@@ -773,30 +804,19 @@ static void test_reader_beside_writer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_append_and_read),
-		TEST(test_times_never_go_back),
-		TEST(test_time_is_now),
-		TEST(test_segments),
-		TEST(test_seal_at_64_mib),
-		TEST(test_zeros_ahead),
-		TEST(test_accepted_survives),
-		TEST(test_empty_directory),
-		TEST(test_one_writer),
-		TEST(test_terms),
-		TEST(test_other_ids),
-		TEST(test_sync_beside_appends),
-		TEST(test_seal_beside_sync),
-		TEST(test_head),
-		TEST(test_head_damage),
-		TEST(test_open_refuses_other_tail),
-		TEST(test_open_refuses_gaps),
-		TEST(test_newer_versions),
-		TEST(test_forged_records_in_bodies),
-		TEST(test_truncate),
-		TEST(test_reader_beside_writer),
+		TEST(test_append_and_read),   TEST(test_times_never_go_back),
+		TEST(test_time_is_now),	      TEST(test_segments),
+		TEST(test_seal_at_64_mib),    TEST(test_zeros_ahead),
+		TEST(test_accepted_survives), TEST(test_empty_directory),
+		TEST(test_one_writer),	      TEST(test_terms),
+		TEST(test_other_ids),	      TEST(test_sync_beside_appends),
+		TEST(test_seal_beside_sync),  TEST(test_head),
+		TEST(test_head_damage),	      TEST(test_open_refuses_other_tail),
+		TEST(test_open_refuses_gaps), TEST(test_reader_places),
+		TEST(test_newer_versions),    TEST(test_forged_records_in_bodies),
+		TEST(test_truncate),	      TEST(test_reader_beside_writer),
 #ifdef LIMB_FAULTS
-		TEST(test_failed_sync),
-		TEST(test_failed_write),
+		TEST(test_failed_sync),	      TEST(test_failed_write),
 		TEST(test_no_room),
 #endif
 	};
