@@ -333,13 +333,14 @@ static int read_along(void *arg)
  * packs are finished and begun. */
 static void readers_follow_the_writer(void **state)
 {
-	/* cppcheck-suppress invalidFunctionArg */
-	struct shared *sh =
-		mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	const int prot = PROT_READ | PROT_WRITE, flags = MAP_SHARED | MAP_ANONYMOUS;
+	struct shared *sh;
 	struct store *st;
 	struct test_pack p;
 	pid_t pids[2];
 
+	/* cppcheck-suppress invalidFunctionArg */
+	sh = mmap(NULL, sizeof(*sh), prot, flags, -1, 0);
 	assert_true(sh != MAP_FAILED);
 	store_close(open_store(STORE_WRITE));
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
