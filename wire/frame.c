@@ -166,12 +166,10 @@ static int decompress(struct wframe_decoder *d, const uint8_t *p, uint32_t n, ui
 	if (n < LZ4_HEAD_BYTES)
 		return -EBADMSG;
 	raw = get_le32(p);
-	if (raw > WIRE_BULK_MAX)
-		return -E2BIG;
 	if (raw == 0)
 		return -EBADMSG;
 	buf_clear(&d->bulk);
-	r = buf_reserve(&d->bulk, raw, &out);
+	r = buf_reserve(&d->bulk, raw, &out); /* -E2BIG above WIRE_BULK_MAX */
 	if (r < 0)
 		return r;
 	r = LZ4_decompress_safe((const char *)p + LZ4_HEAD_BYTES, (char *)out,

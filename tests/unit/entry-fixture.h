@@ -58,7 +58,8 @@ static inline struct change_op sample_op(unsigned i, char name[NODE_NAME_MAX + 1
 		.base_version = i,
 	};
 
-	memset(name, 'a' + (int)(i % 26), NODE_NAME_MAX);
+	for (size_t k = 0; k < NODE_NAME_MAX; k++)
+		name[k] = (char)('a' + (i + k) % 26);
 	if (op.kind == CHANGE_PUT) {
 		op.attr = i % 8 ? a_file() : a_link();
 		op.has_content = i % 8 && i % 3;
@@ -71,8 +72,8 @@ static inline struct change_op sample_op(unsigned i, char name[NODE_NAME_MAX + 1
 		op.evidence = (uint8_t)(1 + i % 4);
 	if (op.kind == CHANGE_MOVE) {
 		op.to_parent = i + 2;
-		op.to_name = name;
-		op.to_name_len = NODE_NAME_MAX;
+		op.to_name = name + 1;
+		op.to_name_len = NODE_NAME_MAX - 1;
 	}
 	return op;
 }

@@ -382,6 +382,9 @@ static void lz4_that_lies(void **state)
 	assert_int_equal(verdict_of_lz4(sizeof(zeros), block, (uint32_t)n - 1), -EBADMSG);
 	assert_int_equal(verdict_of_lz4(100, "garbage, not a block", 20), -EBADMSG);
 	assert_int_equal(verdict_of_lz4(100, "", 0), -EBADMSG);
+	n = LZ4_compress_default((char *)zeros, (char *)block, 1000, sizeof(block));
+	assert_int_equal(verdict_of_lz4(1000, block, (uint32_t)n), 1);
+	assert_int_equal(verdict_of_lz4(1001, block, (uint32_t)n), -EBADMSG);
 	/* No room for the length. */
 	add_raw(&raw, WIRE_DATA, WIRE_FLAG_LZ4, 0, 3);
 	assert_int_equal(buf_add(&raw, "abc", 3), 0);
