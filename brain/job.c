@@ -659,6 +659,16 @@ static void job_adopt(struct env *env, const struct entry_job_known *k)
 	job_link_in(j);
 }
 
+static void job_end_unknown(struct job *j)
+{
+	j->unknown = true;
+	free(j->error_detail);
+	j->error_detail =
+		strdup("its environment was lost while it ran; whether it finished is not known");
+	j->ended_ns = clock_real_ns();
+	job_finish(j);
+}
+
 /* Once after limbd's start: jobs of an earlier limbd whose end was never recorded. */
 static void job_adopt_unended(struct env *env)
 {
@@ -712,13 +722,16 @@ int job_on_list(struct env *env, const struct entry_head *e)
 			job_send_input(j);
 			continue;
 		}
-		j->unknown = true;
-		free(j->error_detail);
-		j->error_detail = strdup("its environment was lost while it ran");
-		j->ended_ns = clock_real_ns();
-		job_finish(j);
+		job_end_unknown(j);
 	}
 	return 0;
+}
+
+void jobs_lost(struct env *env)
+{
+	for (struct job *j = env->brain->jobs; j; j = j->next)
+		if (j->env == env && !j->ended && j->recorded)
+			job_end_unknown(j);
 }
 
 void job_line_lost(struct env *env)
@@ -860,6 +873,11 @@ json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)
 	}
 	if (j->view_behind)
 		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(j->env)));
+	if (j->over && j->unknown) {
+		(void)json_object_set_new(o, "error", json_string("outcome_unknown"));
+		put_text(o, "detail", j->error_detail ? j->error_detail : "",
+			 j->error_detail ? strlen(j->error_detail) : 0);
+	}
 	if (j->error) {
 		(void)json_object_set_new(o, "error",
 					  json_string(j->error == ENOENT    ? "file_not_found"

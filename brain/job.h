@@ -49,6 +49,8 @@ int job_output_fd(const struct job *job, int stream);
 /* The contract's `exec` object. */
 json_t *job_json_exec(struct job *job, uint64_t max_output_bytes, bool with_output);
 unsigned jobs_running_in(const struct env *env);
+/* The machine that ran them is gone: each gets an end, its outcome unknown. */
+void jobs_lost(struct env *env);
 void jobs_drop_env(struct env *env); /* the environment is removed */
 
 /* ---- the line ---- */

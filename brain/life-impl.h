@@ -18,6 +18,8 @@ struct life {
 	uint64_t previous; /* incarnation before */
 	bool force, keep_journal, owned_root;
 	life_next_fn next;
+	void (*then)(struct env *env, void *userdata); /* stop without a call */
+	void *then_userdata;
 
 	void (*attached)(struct life *l, enum attach_mode mode);
 	void (*late)(struct life *l);

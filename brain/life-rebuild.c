@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "brain/barrier.h"
 #include "brain/commit.h"
+#include "brain/job.h"
 #include "brain/link.h"
 #include "brain/verify.h"
 #include "brain/view.h"
@@ -257,6 +258,7 @@ static void rebuild_stopped(struct life *l, const struct provider_error *err)
 	struct env *env = l->env;
 	int r;
 
+	jobs_lost(env);
 	if (err)
 		log_warning("environment '%s': its old sandbox: %s", env->name, err->detail);
 	r = env->user_root ? fresh_user_root(l) : fresh_owned_root(l);

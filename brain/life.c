@@ -336,6 +336,7 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 		(void)link_start(env);
 		return;
 	}
+	jobs_lost(env);
 	life_provider_start(l, revive_started);
 }
 
@@ -452,7 +453,15 @@ static void stop_stopped(struct life *l, const struct provider_error *err)
 	}
 	(void)env_save(env);
 	view_set_stale(env, true);
-	life_done(l, state_json(env));
+	if (l->call) {
+		life_done(l, state_json(env));
+	} else {
+		void (*then)(struct env *, void *) = l->then;
+		void *userdata = l->then_userdata;
+
+		life_done(l, NULL);
+		then(env, userdata);
+	}
 }
 
 static void stop_synced(struct env *env, const struct barrier_result *res, void *userdata)
@@ -480,6 +489,21 @@ void life_stop(struct call *call)
 	}
 	if (barrier_run(env, 10000, stop_synced, l) < 0)
 		stop_synced(env, &none, l);
+}
+
+int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void *userdata)
+{
+	struct life *l;
+
+	if (env->busy)
+		return -EBUSY;
+	l = life_new(env, NULL, "stop");
+	if (!l)
+		return -ENOMEM;
+	l->then = then;
+	l->then_userdata = userdata;
+	stop_synced(env, NULL, l);
+	return 0;
 }
 
 /* ---- remove ---- */

@@ -20,6 +20,10 @@ void life_stop(struct call *call);
 void life_rebuild(struct call *call);
 void life_remove(struct call *call);
 
+/* For `limb down --stop`: what can be synced was synced before. then() is called when its
+ * provider has stopped it, or could not. -EBUSY: something else is under way. */
+int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void *userdata);
+
 /* limbd has come up, or a line fell: whatever should run is found or started again. */
 void life_revive(struct env *env);
 

@@ -405,7 +405,7 @@ struct down {
 	bool stop;
 };
 
-static void down_go(struct down *d)
+static void down_end(struct down *d)
 {
 	struct brain *b = d->call->brain;
 
@@ -420,6 +420,29 @@ static void down_go(struct down *d)
 				   d->running, "pending_bytes", (json_int_t)d->pending_bytes));
 	b->stopped(b);
 	free(d);
+}
+
+static void down_stopped(struct env *env, void *userdata)
+{
+	(void)env;
+	down_end(userdata);
+}
+
+/* All barriers are over: stop what is to be stopped. */
+static void down_go(struct down *d)
+{
+	if (--d->pending)
+		return;
+	d->pending = 1;
+	for (struct env *env = d->call->brain->envs; env; env = env->next) {
+		if (!env->wanted)
+			continue;
+		if (d->stop && life_stop_quietly(env, down_stopped, d) == 0)
+			d->pending++;
+		else
+			(void)json_array_append_new(d->running, json_string(env->name));
+	}
+	down_end(d);
 }
 
 static void down_synced(struct env *env, const struct barrier_result *res, void *userdata)
@@ -442,11 +465,11 @@ void verb_down(struct call *call)
 	}
 	d->call = call;
 	d->running = json_array();
+	d->stop = call_bool(call, "stop");
 	d->pending = 1;
 	for (struct env *env = b->envs; env; env = env->next) {
 		if (!env->wanted)
 			continue;
-		(void)json_array_append_new(d->running, json_string(env->name));
 		if (barrier_run(env, DOWN_MS, down_synced, d) == 0)
 			d->pending++;
 	}
