@@ -297,7 +297,8 @@ static int job_send_start(struct job *j)
 	if (!argv || !envp)
 		return -ENOMEM;
 	m.job = j->id;
-	m.request = 0;
+	/* Answered by job; nobody waits for this number, but 0 would mean: no answer. */
+	m.request = UINT64_MAX;
 	m.argv = argv;
 	m.env = envp;
 	m.cwd = bytes_of(j->cwd);
