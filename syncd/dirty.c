@@ -143,7 +143,8 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 {
 	struct item *it = dirty_find(d, kind, dir, name, len);
 	uint64_t epoch = from ? from->epoch : d->epoch;
-	uint32_t bits = from ? from->bits : 0;
+	/* The second pass of `from` will find done what the first one began. */
+	uint32_t bits = from ? from->bits | from->again_bits : 0;
 
 	if (!it) {
 		it = item_new(d, kind, dir, name, len);

@@ -517,6 +517,13 @@ static void captured_unreadable(struct sync *sy, struct item *it, const struct c
 	dirty_done(&sy->dirty, it);
 }
 
+static bool has_unknown_names(const struct sync *sy, const struct item *it, const struct capture *c)
+{
+	uint32_t e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+
+	return e && shadow_names(&sy->shadow, shadow_entry(&sy->shadow, e)->node) < c->st.nlink;
+}
+
 static void rest_or_done(struct sync *sy, struct item *it, const struct capture *c)
 {
 	/* Sending costs, too: 10 ns a byte. */
@@ -530,6 +537,14 @@ static void rest_or_done(struct sync *sy, struct item *it, const struct capture 
 		dirty_retry(&sy->dirty, it);
 		it->flags |= ITEM_CONTENT;
 		dirty_rest(&sy->dirty, it, now_ms + MAX(rest_ms, (uint64_t)RETRY_REST_MS));
+		return;
+	}
+	/* It has a name that we do not know yet, and that may go (link, then unlink of a temporary
+	 * name): no event would tell of the times that changes. */
+	if (!S_ISDIR(c->st.mode) && c->st.nlink > 1 && it->tries == 0 && !it->again &&
+	    has_unknown_names(sy, it, c)) {
+		dirty_retry(&sy->dirty, it);
+		dirty_rest(&sy->dirty, it, now_ms + RETRY_REST_MS);
 		return;
 	}
 	if (it->again) {

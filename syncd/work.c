@@ -167,7 +167,10 @@ static void work_done(uv_work_t *req, int status)
 	sy->in_flight--;
 	if (w->kind == LIST)
 		sy->lists_in_flight--;
-	if (w->kind == VERIFY)
+	/* What was found in a root that is not ours any more is worth nothing. */
+	if (status == 0 && !sync_root_ok(sy))
+		status = UV_ECANCELED;
+	if (w->kind == VERIFY && status == 0)
 		announce_removals(w);
 	for (size_t i = 0; i < w->n; i++) {
 		if (status < 0)

@@ -838,6 +838,15 @@ static inline unsigned brain_compare_one(struct brain *b, int fd, const char *na
 	assert_int_equal(fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW), 0);
 	if (n->n.type != node_type_of_mode(st.st_mode))
 		brain_differs(where, name, "type");
+	if (S_ISREG(st.st_mode)) {
+		if (n->names != st.st_nlink)
+			brain_differs(where, name, "number of links");
+		if (n->n.content.size_bytes != (uint64_t)st.st_size)
+			brain_differs(where, name, "size");
+		brain_file_sha(fd, name, sha);
+		if (memcmp(sha, n->n.content.sha256, 32) != 0)
+			brain_differs(where, name, "content");
+	}
 	if (!S_ISLNK(st.st_mode) && n->n.mode != (st.st_mode & 07777))
 		brain_differs(where, name, "mode");
 	if (n->n.mtime_ns != clock_from_timespec(st.st_mtim))
@@ -848,15 +857,6 @@ static inline unsigned brain_compare_one(struct brain *b, int fd, const char *na
 		brain_differs(where, name, "inode");
 	if (n->n.uid != st.st_uid || n->n.gid != st.st_gid)
 		brain_differs(where, name, "owner");
-	if (S_ISREG(st.st_mode)) {
-		if (n->n.content.size_bytes != (uint64_t)st.st_size)
-			brain_differs(where, name, "size");
-		brain_file_sha(fd, name, sha);
-		if (memcmp(sha, n->n.content.sha256, 32) != 0)
-			brain_differs(where, name, "content");
-		if (n->names != st.st_nlink)
-			brain_differs(where, name, "number of links");
-	}
 	if (S_ISLNK(st.st_mode)) {
 		len = readlinkat(fd, name, target, sizeof(target));
 		if (len != (ssize_t)n->n.target_len || memcmp(target, n->n.target, n->n.target_len))
