@@ -29,10 +29,15 @@ static int read_state(struct index *ix, struct index_state *ret)
 	return r;
 }
 
+/* Of a change that was applied without its record the chain is not known. Its time may
+ * have been raised in the log, never lowered. */
 static bool is_record(const struct index_state *s, const struct log_record *rec)
 {
-	return rec->seq == s->seq && rec->time_ns == s->time_ns &&
-	       (!s->chain_known || memcmp(rec->chain, s->chain, SHA256_BYTES) == 0);
+	if (rec->seq != s->seq)
+		return false;
+	if (s->chain_known)
+		return memcmp(rec->chain, s->chain, SHA256_BYTES) == 0;
+	return rec->time_ns >= s->time_ns;
 }
 
 /* Is the last record that the index knows in this log? 1: yes, and the reader (NULL: the

@@ -5,14 +5,13 @@
  *	journal_open(&j);			makes both, or opens what is there
  *	journal_change(&j, ops, n);		appends, applies, commits; 0 or -EINVAL
  *	journal_close(&j);
- *
- * Records have the times 1000, 1001, ... so that runs are alike.
  */
 #ifndef TESTS_UNIT_INDEX_FIXTURE_H
 #define TESTS_UNIT_INDEX_FIXTURE_H
 
 #include "scratch.h"
 
+#include "base/clock.h"
 #include "journal/body.h"
 #include "journal/index.h"
 #include "journal/log.h"
@@ -52,7 +51,7 @@ static inline void journal_close(struct journal *j)
 static inline uint64_t journal_append(struct journal *j, uint16_t type, const void *body, size_t n,
 				      int64_t *ret_time)
 {
-	int64_t time_ns = 1000 + (int64_t)log_last(j->log);
+	int64_t time_ns = clock_real_ns();
 	uint64_t seq;
 
 	assert_int_equal(log_append(j->log, type, body, n, time_ns, &seq), 0);

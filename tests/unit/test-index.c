@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -149,18 +150,29 @@ static void deaths_are_judged_at_the_end(void **state)
 			 0);
 	assert_tree(&j, "h=3 kept kept/g=5 ");
 	assert_int_equal(get_node(&j, 11).links, 1);
+	/* What was there before is known, though the name was given anew as it went. */
+	assert_tree_at(&j, 2, "e e/f=3 e/s e/s/g=0 h=3#2 ");
+	assert_int_equal(
+		journal_ops(&j, op_file(14, "1"), op_link(12, "g", 14), op_unlink(1, "kept")), 0);
+	assert_tree(&j, "h=3 ");
+	assert_tree_at(&j, 3, "h=3 kept kept/g=5 ");
 	/* Children may be linked before their parent is. */
 	assert_int_equal(journal_ops(&j, op_dir(40), op_dir(41), op_link(40, "x", 41),
 				     op_file(42, ""), op_link(41, "y", 42), op_link(1, "z", 40)),
 			 0);
-	assert_tree(&j, "h=3 kept kept/g=5 z z/x z/x/y=0 ");
+	assert_tree(&j, "h=3 z z/x z/x/y=0 ");
 	/* A PUT without a name leaves nothing, with all that was put beneath it. */
 	assert_int_equal(journal_ops(&j, op_dir(50), op_file(51, "x"), op_link(50, "x", 51),
 				     op_file(52, "y")),
 			 0);
-	assert_tree(&j, "h=3 kept kept/g=5 z z/x z/x/y=0 ");
+	assert_tree(&j, "h=3 z z/x z/x/y=0 ");
+	/* A directory that has lost its name may take in the one that held it. */
+	assert_int_equal(
+		journal_ops(&j, op_unlink(40, "x"), op_move(1, "z", 41, "z"), op_link(1, "x", 41)),
+		0);
+	assert_tree(&j, "h=3 x x/y=0 x/z ");
 	reopen(&j);
-	assert_tree(&j, "h=3 kept kept/g=5 z z/x z/x/y=0 ");
+	assert_tree(&j, "h=3 x x/y=0 x/z ");
 	journal_close(&j);
 }
 
@@ -554,6 +566,75 @@ static void transactions(void **state)
 	journal_close(&j);
 }
 
+static int count_entry(const char *name, size_t len, uint64_t node, void *userdata)
+{
+	(void)name;
+	(void)len;
+	(void)node;
+	++*(uint64_t *)userdata;
+	return 0;
+}
+
+struct watcher {
+	struct index *ix;
+	_Atomic bool stop;
+	_Atomic unsigned rounds, wrong;
+};
+
+/* Assertions are for the main thread: what is wrong is counted. */
+static void *watch(void *arg)
+{
+	struct watcher *w = arg;
+
+	while (!w->stop) {
+		struct index_counts c;
+		struct index_txn *t;
+		uint64_t n = 0;
+
+		if (index_read_begin(w->ix, &t) < 0) {
+			w->wrong++;
+			break;
+		}
+		/* One file is there for good; each change adds or removes two at once. */
+		w->wrong += index_counts(t, &c) < 0 ||
+			    index_list(t, 1, NULL, 0, INDEX_NOW, count_entry, &n) < 0 ||
+			    n != c.files || n % 2 != 1;
+		w->wrong += index_list(t, 1, NULL, 0, 1, count_entry, &n) < 0 || n != c.files + 1;
+		index_read_end(t);
+		w->rounds++;
+	}
+	return NULL;
+}
+
+/* Readers in other threads see whole commits only, now and of the past, and stay at what
+ * they saw first. */
+static void readers_in_threads(void **state)
+{
+	struct watcher w = {0};
+	pthread_t threads[3];
+	struct journal j;
+	uint64_t node = 10;
+
+	journal_open(&j);
+	assert_int_equal(journal_ops(&j, op_file(2, "x"), op_link(1, "always", 2)), 0);
+	w.ix = j.ix;
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, watch, &w), 0);
+	for (int i = 0; i < 400 || (w.rounds < 300 && !w.wrong); i++, node += 2) {
+		assert_int_equal(journal_ops(&j, op_file(node, "x"), op_link(1, "a", node),
+					     op_file(node + 1, "x"), op_link(1, "b", node + 1)),
+				 0);
+		if (i % 3 == 0)
+			assert_int_equal(journal_ops(&j, op_unlink(1, "a"), op_unlink(1, "b")), 0);
+	}
+	w.stop = true;
+	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_int_equal(w.wrong, 0);
+	assert_true(w.rounds >= 300);
+	journal_close(&j);
+}
+
 int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, scratch_setup, scratch_teardown)
@@ -563,7 +644,7 @@ int main(void)
 		TEST(unheld_attributes_stay), TEST(rows_are_exact),
 		TEST(a_large_subtree_goes),   TEST(deep_trees),
 		TEST(paths_beyond_the_limit), TEST(paths_and_callbacks),
-		TEST(transactions),
+		TEST(transactions),	      TEST(readers_in_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
