@@ -5,9 +5,11 @@
 #include <sys/ioctl.h>
 #include <termios.h>
 
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "bridge/failure.h"
+#include "bridge/value.h"
 
 int exec_client_status(const json_t *result)
 {
@@ -62,18 +64,32 @@ static void add_terminal(json_t *params)
 
 /* ---- results ---- */
 
-/* The command did not run, or nobody knows: 126, 127, outcome_unknown. */
-static void print_error(const json_t *result)
+/* The command did not run (126, 127: `detail` is then the step that failed), or nobody
+ * knows what became of it. */
+static void print_error(const struct args *args, const json_t *result)
 {
-	const json_t *detail = json_object_get(result, "detail");
-	char shown[1024];
+	const char *error = json_string_value(json_object_get(result, "error"));
+	const char *detail = json_string_value(json_object_get(result, "detail"));
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	json_t *command;
+	char shown[512];
 
-	if (!json_is_string(json_object_get(result, "error")))
+	if (!error)
 		return;
-	if (!json_is_string(detail))
-		detail = json_object_get(result, "error");
-	log_error("%s", text_escape_into(shown, sizeof(shown), json_string_value(detail),
-					 json_string_length(detail)));
+	if (detail && strcmp(detail, "cwd") == 0) {
+		log_error("the command cannot start in its directory: %s", error);
+		return;
+	}
+	command = json_pack("{s:O}", "argv",
+			    json_array_get(json_object_get(args->params, "argv"), 0));
+	if (detail && strchr(detail, ' '))
+		log_error("%s", text_escape_into(shown, sizeof(shown), detail, strlen(detail)));
+	else if (value_bytes(&b, command, "argv") >= 0)
+		log_error("cannot run '%s': %s",
+			  text_escape_into(shown, sizeof(shown), buf_data(&b), buf_len(&b)), error);
+	else
+		log_error("cannot run the command: %s", error);
+	json_decref(command);
 }
 
 static int print_result(const struct args *args, const json_t *result)
@@ -93,7 +109,7 @@ static int print_result(const struct args *args, const json_t *result)
 			 !json_object_get(result, "error"))
 			log_error("nobody knows how job %s ended; see: limb inspect NAME",
 				  json_string_value(json_object_get(result, "job_id")));
-		print_error(result);
+		print_error(args, result);
 	}
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		(void)log_error_errno(-errno, "cannot write to stdout");
