@@ -12,7 +12,6 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "base/util.h"
 #include "syncd/daemon.h"
 
@@ -46,11 +45,6 @@ static void null_or_log(int dir)
 
 _Noreturn static void daemon_child(const struct place *p, int dir)
 {
-	char env[33];
-	char *argv[] = { (char *)"limb-syncd", (char *)"daemon",    (char *)"--dir", (char *)p->dir,
-			 (char *)"--root",     (char *)p->root, (char *)"--env", env,
-			 NULL };
-
 	(void)setsid();
 	if (fork() != 0)
 		_exit(0);
@@ -58,9 +52,7 @@ _Noreturn static void daemon_child(const struct place *p, int dir)
 	if (chdir("/") < 0)
 		_exit(1);
 	(void)close_range(3, ~0u, 0);
-	text_hex(env, p->env, sizeof(p->env));
-	(void)execv("/proc/self/exe", argv);
-	_exit(daemon_run(p) < 0); /* no /proc: go on as we are */
+	daemon_exec(p);
 }
 
 static int daemon_start(const struct place *p, int dir)

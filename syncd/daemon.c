@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "syncd/dispatch.h"
 
@@ -405,4 +406,16 @@ out:
 	(void)close(d.lock_fd);
 	(void)close(d.dir_fd);
 	return r;
+}
+
+_Noreturn void daemon_exec(const struct place *p)
+{
+	char env[2 * sizeof(p->env) + 1];
+	char *argv[] = { (char *)"limb-syncd", (char *)"daemon",    (char *)"--dir", (char *)p->dir,
+			 (char *)"--root",     (char *)p->root, (char *)"--env", env,
+			 NULL };
+
+	text_hex(env, p->env, sizeof(p->env));
+	(void)execv("/proc/self/exe", argv);
+	_exit(daemon_run(p) < 0);
 }

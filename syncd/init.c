@@ -23,7 +23,7 @@ static pid_t start_daemon(const struct place *p, const sigset_t *mask)
 
 	if (pid == 0) {
 		(void)sigprocmask(SIG_SETMASK, mask, NULL);
-		_exit(daemon_run(p) < 0);
+		daemon_exec(p);
 	}
 	return pid;
 }

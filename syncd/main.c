@@ -5,6 +5,7 @@
  */
 #include <getopt.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -155,6 +156,8 @@ static int parse_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	log_init("limb-syncd");
+	/* The file's name carries its hash, or is /proc/self/exe. */
+	(void)prctl(PR_SET_NAME, "limb-syncd");
 	if (argc < 2)
 		return usage();
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {

@@ -284,6 +284,18 @@ void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep)
 		failed(e, r, rep);
 }
 
+int rwrite_stat(struct rwriter *w, const struct rentry *e, struct stat *ret)
+{
+	int dir;
+
+	if (!e->parent)
+		return fstat(w->root, ret) < 0 ? -errno : 0;
+	dir = parent_of(w, e);
+	if (dir < 0)
+		return dir;
+	return fstatat(dir, e->bytes, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
 /* ---- directories ---- */
 
 int rwrite_clean(int root)

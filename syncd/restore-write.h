@@ -45,6 +45,8 @@ int rwrite_open(struct rwriter *w, struct rentry *e, struct rreport *rep);
 void rwrite_finish(struct rwriter *w, struct rentry *e, int fd, struct rreport *rep);
 void rwrite_special(struct rwriter *w, struct rentry *e, struct rreport *rep);
 void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep);
+/* Of what is there now. */
+int rwrite_stat(struct rwriter *w, const struct rentry *e, struct stat *ret);
 /* Attributes of all directories, the deepest first, the root last. */
 void rwrite_dir_attrs(struct rwriter *w, const struct rtree *t, struct rreport *rep);
 

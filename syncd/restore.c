@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "base/beneath.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -14,7 +13,7 @@ enum {
 	PULL_FILES = 16, /* 4 times 16: what PROTOCOL allows outstanding */
 	BATCH_FILES = 64,
 	BATCH_BYTES = 1 << 20,
-	BATCHES = 8, /* with workers at a time */
+	BATCHES = 4, /* with workers at a time: more only wait for each other */
 	SMALL_BYTES = 256 << 10,
 	ADOPT_AT_ONCE = 2000,
 };
@@ -350,15 +349,10 @@ static bool files_over(const struct restore *r)
 static void adopt(struct restore *r, struct rentry *e)
 {
 	Limbwire__TreeEntry *m;
-	cleanup_close int fd = -1;
-	cleanup_free char *path = NULL;
 	struct node n;
 	struct stat st;
 
-	if (e->failed || rentry_path(e, &path) < 0)
-		return;
-	fd = beneath_open(r->root, path, O_PATH, 0);
-	if (fd < 0 || fstat(fd, &st) < 0)
+	if (e->failed || rwrite_stat(&r->writer, e, &st) < 0)
 		return; /* the scan that follows finds out why */
 	if (rentry_read(e, &r->writer.xattrs, &m, &n) < 0)
 		return;

@@ -72,7 +72,7 @@ static void fill_origin(void)
 	make_file(origin, "large", block, sizeof(block), 0755);
 	make_file(origin, "edge", block, 256 << 10, 0600);
 	make_file(origin, "edge+1", block, (256 << 10) + 1, 0600);
-	make_file(origin, "none", "secret", 6, 0);
+	make_file(origin, "none", "secret", 6, geteuid() == 0 ? 0 : 0400);
 	make_file(origin, "bits", "x", 1, 06755);
 	make_file(origin, "\xff\xfe bad\n\tname", "y", 1, 0644);
 	make_file(origin, longest, "z", 1, 0644);
