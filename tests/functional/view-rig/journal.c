@@ -268,10 +268,16 @@ static void read_xattrs(struct node *n, int dir, const char *name, uint8_t **ret
 static void put_node(struct journal *j, uint64_t node, int dir, const char *name,
 		     const struct stat *st, bool content)
 {
-	struct change_op *op = add_op(j, CHANGE_PUT, node, 0, NULL);
-	size_t slot = j->n_ops - 1;
-	struct node *n = &op->attr;
+	struct change_op *op;
+	struct node *n;
+	size_t slot;
 
+	/* It needs a name by the end of the change. */
+	if (j->n_ops > CHANGE_OPS_MAX - 2)
+		apply_ops(j);
+	op = add_op(j, CHANGE_PUT, node, 0, NULL);
+	slot = j->n_ops - 1;
+	n = &op->attr;
 	n->type = node_type_of_mode(st->st_mode);
 	n->mode = n->type == NODE_TYPE_SYMLINK ? 0777 : st->st_mode & 07777;
 	n->uid_kind = owner_kind(st->st_uid, geteuid());
