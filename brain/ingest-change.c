@@ -153,13 +153,13 @@ static int take_inline(struct ingest *in, const uint8_t *p, size_t n, struct con
 	/* One chunk (FORMAT 5): hashed and stored where it lies. */
 	if (n <= CHUNK_AVG) {
 		sha256(p, n, ref.sha256);
-		r = n ? store_put(FRAME_CHUNK, ref.sha256, p, n, &in->store) : 0;
+		r = n ? ingest_store_put(FRAME_CHUNK, ref.sha256, p, n, &in->store) : 0;
 		if (r >= 0)
 			*ret = ref;
 		return r;
 	}
 	if (!in->writer) {
-		r = content_writer_new(store_put, &in->store, &in->writer);
+		r = content_writer_new(ingest_store_put, &in->store, &in->writer);
 		if (r < 0)
 			return r;
 	}

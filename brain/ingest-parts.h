@@ -31,7 +31,7 @@
 struct ingest_store {
 	ingest_write_fn write;
 	void *userdata;
-	struct buf *held, *out; /* entries: see store_release() */
+	struct buf *held, *out; /* entries: see ingest_store_release() */
 
 	bool has_pack;
 	uint64_t end, seal_bytes; /* of the pack: bytes in use, and when it is full */
@@ -43,21 +43,21 @@ struct ingest_store {
 	bool failed; /* the last error is ours, not the environment's */
 };
 
-void store_init(struct ingest_store *st, ingest_write_fn write, void *userdata, struct buf *held,
-		struct buf *out);
-void store_done(struct ingest_store *st);
-void store_set_pack(struct ingest_store *st, const struct entry_pack *pack);
-int store_seed(struct ingest_store *st, const uint8_t hash[SHA256_BYTES]);
+void ingest_store_init(struct ingest_store *st, ingest_write_fn write, void *userdata,
+		       struct buf *held, struct buf *out);
+void ingest_store_done(struct ingest_store *st);
+void ingest_store_set_pack(struct ingest_store *st, const struct entry_pack *pack);
+int ingest_store_seed(struct ingest_store *st, const uint8_t hash[SHA256_BYTES]);
 /* A content_sink_fn; userdata is the store. */
-int store_put(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void *data, size_t n,
-	      void *userdata);
-bool store_pending(const struct ingest_store *st);
+int ingest_store_put(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void *data,
+		     size_t n, void *userdata);
+bool ingest_store_pending(const struct ingest_store *st);
 /* Writes the frame that is being gathered: its places go out, then what was held for it.
- * store_put() does that too, so no entry may be half made in `held` meanwhile. */
-int store_flush(struct ingest_store *st);
+ * ingest_store_put() does that too, so no entry may be half made in `held` meanwhile. */
+int ingest_store_flush(struct ingest_store *st);
 /* All of `held` goes to `out`; nothing may be pending. */
-int store_release(struct ingest_store *st);
-void store_rest(struct ingest_store *st); /* nothing pending */
+int ingest_store_release(struct ingest_store *st);
+void ingest_store_rest(struct ingest_store *st); /* nothing pending */
 
 /* ---- streams ---- */
 

@@ -6,8 +6,8 @@
 
 #include <assert.h>
 
-void store_init(struct ingest_store *st, ingest_write_fn write, void *userdata, struct buf *held,
-		struct buf *out)
+void ingest_store_init(struct ingest_store *st, ingest_write_fn write, void *userdata,
+		       struct buf *held, struct buf *out)
 {
 	*st = (struct ingest_store){
 		.write = write,
@@ -17,7 +17,7 @@ void store_init(struct ingest_store *st, ingest_write_fn write, void *userdata, 
 	};
 }
 
-void store_done(struct ingest_store *st)
+void ingest_store_done(struct ingest_store *st)
 {
 	frame_builder_free(st->builder);
 	free(st->known);
@@ -25,11 +25,11 @@ void store_done(struct ingest_store *st)
 	st->known = NULL;
 }
 
-void store_set_pack(struct ingest_store *st, const struct entry_pack *pack)
+void ingest_store_set_pack(struct ingest_store *st, const struct entry_pack *pack)
 {
-	assert(!store_pending(st));
+	assert(!ingest_store_pending(st));
 	if (st->zstd_level != (int)pack->zstd_level)
-		store_rest(st);
+		ingest_store_rest(st);
 	st->has_pack = true;
 	st->end = pack->offset;
 	st->seal_bytes = pack->seal_bytes;
@@ -74,7 +74,7 @@ static int known_add(struct ingest_store *st, const uint8_t key[SHA256_BYTES])
 	return 0;
 }
 
-int store_seed(struct ingest_store *st, const uint8_t hash[SHA256_BYTES])
+int ingest_store_seed(struct ingest_store *st, const uint8_t hash[SHA256_BYTES])
 {
 	uint8_t key[SHA256_BYTES];
 
@@ -96,16 +96,16 @@ static int put_new(struct ingest_store *st, enum frame_kind kind, const uint8_t 
 	}
 	r = frame_builder_add(st->builder, kind, hash, data, n);
 	if (r == -E2BIG) {
-		r = store_flush(st);
+		r = ingest_store_flush(st);
 		if (r < 0)
 			return r;
 		r = frame_builder_add(st->builder, kind, hash, data, n);
 	}
-	return r > 0 ? store_flush(st) : r;
+	return r > 0 ? ingest_store_flush(st) : r;
 }
 
-int store_put(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void *data, size_t n,
-	      void *userdata)
+int ingest_store_put(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void *data,
+		     size_t n, void *userdata)
 {
 	struct ingest_store *st = userdata;
 	uint8_t key[SHA256_BYTES];
@@ -122,7 +122,7 @@ int store_put(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void
 	return r;
 }
 
-bool store_pending(const struct ingest_store *st)
+bool ingest_store_pending(const struct ingest_store *st)
 {
 	return st->builder && !frame_builder_empty(st->builder);
 }
@@ -156,7 +156,7 @@ static int add_places(struct ingest_store *st, const struct frame *frame)
 	return r;
 }
 
-int store_release(struct ingest_store *st)
+int ingest_store_release(struct ingest_store *st)
 {
 	struct buf empty;
 	int r;
@@ -173,12 +173,12 @@ int store_release(struct ingest_store *st)
 	return r;
 }
 
-int store_flush(struct ingest_store *st)
+int ingest_store_flush(struct ingest_store *st)
 {
 	struct frame frame;
 	int r;
 
-	if (!store_pending(st))
+	if (!ingest_store_pending(st))
 		return 0;
 	assert(st->has_pack);
 	r = frame_builder_finish(st->builder, &frame);
@@ -187,7 +187,7 @@ int store_flush(struct ingest_store *st)
 	if (r >= 0)
 		r = add_places(st, &frame);
 	if (r >= 0)
-		r = store_release(st);
+		r = ingest_store_release(st);
 	if (r < 0) {
 		st->failed = true;
 		return r;
@@ -196,9 +196,9 @@ int store_flush(struct ingest_store *st)
 	return 0;
 }
 
-void store_rest(struct ingest_store *st)
+void ingest_store_rest(struct ingest_store *st)
 {
-	if (store_pending(st))
+	if (ingest_store_pending(st))
 		return;
 	frame_builder_free(st->builder);
 	st->builder = NULL;

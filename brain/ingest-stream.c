@@ -25,7 +25,7 @@ static int take_writer(struct ingest *in, struct content_writer **ret)
 	int r;
 
 	if (!in->streams.spare) {
-		r = content_writer_new(store_put, &in->store, &in->streams.spare);
+		r = content_writer_new(ingest_store_put, &in->store, &in->streams.spare);
 		if (r < 0)
 			return r;
 	}

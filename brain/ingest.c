@@ -65,7 +65,7 @@ int ingest_new(ingest_write_fn write, void *userdata, struct ingest **ret)
 
 	if (!in)
 		return -ENOMEM;
-	store_init(&in->store, write, userdata, &in->held, &in->out);
+	ingest_store_init(&in->store, write, userdata, &in->held, &in->out);
 	buf_init(&in->out, QUEUE_BYTES_MAX);
 	buf_init(&in->held, QUEUE_BYTES_MAX);
 	buf_init(&in->replies, REPLIES_BYTES_MAX);
@@ -86,7 +86,7 @@ void ingest_free(struct ingest *in)
 		return;
 	streams_done(&in->streams);
 	content_writer_free(in->writer);
-	store_done(&in->store);
+	ingest_store_done(&in->store);
 	buf_done(&in->out);
 	buf_done(&in->held);
 	buf_done(&in->replies);
@@ -146,24 +146,25 @@ void ingest_seed(struct ingest *in, const uint8_t (*hashes)[SHA256_BYTES], size_
 {
 	/* Without memory for the table contents are stored again. */
 	for (size_t i = 0; i < n; i++)
-		(void)store_seed(&in->store, hashes[i]);
+		(void)ingest_store_seed(&in->store, hashes[i]);
 }
 
 int ingest_flush(struct ingest *in)
 {
-	return store_pending(&in->store) ? store_flush(&in->store) : store_release(&in->store);
+	return ingest_store_pending(&in->store) ? ingest_store_flush(&in->store)
+						: ingest_store_release(&in->store);
 }
 
 bool ingest_pending(const struct ingest *in)
 {
-	return store_pending(&in->store) || buf_len(&in->held) > 0;
+	return ingest_store_pending(&in->store) || buf_len(&in->held) > 0;
 }
 
 int ingest_set_pack(struct ingest *in, const struct entry_pack *pack)
 {
 	if (in->store.has_pack)
 		return -EBUSY;
-	store_set_pack(&in->store, pack);
+	ingest_store_set_pack(&in->store, pack);
 	return 0;
 }
 
@@ -190,8 +191,8 @@ static int settle(struct ingest *in)
 {
 	if (in->store.has_pack && in->store.end >= in->store.seal_bytes)
 		return seal_pack(in);
-	if (!store_pending(&in->store))
-		return store_release(&in->store);
+	if (!ingest_store_pending(&in->store))
+		return ingest_store_release(&in->store);
 	if (buf_len(&in->held) >= HELD_HIGH_BYTES)
 		return ingest_flush(in);
 	return 0;
@@ -252,7 +253,7 @@ void ingest_rest(struct ingest *in)
 {
 	if (ingest_pending(in))
 		return;
-	store_rest(&in->store);
+	ingest_store_rest(&in->store);
 	streams_rest(&in->streams);
 	content_writer_free(in->writer);
 	in->writer = NULL;
