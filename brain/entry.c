@@ -112,11 +112,12 @@ static void get_attr(const struct entry_attr *a, const uint8_t *tail, struct nod
 bool entry_next_op(struct entry_cursor *c, struct change_op *ret)
 {
 	const struct entry_op *op = next_struct(c, 0);
-	const char *name = (const char *)(op + 1);
+	const char *name;
 
 	if (!op)
 		return false;
 	c->p += op->length;
+	name = (const char *)(op + 1);
 	*ret = (struct change_op){
 		.kind = op->kind,
 		.evidence = op->evidence,

@@ -79,7 +79,7 @@ int ingest_on_job_exit(struct ingest *in, const void *msg, const struct wframe *
 		.timed_out = m->timed_out,
 		.unknown = m->unknown,
 		.background = m->background,
-		.n_unsettled = ingest_n_unsettled(m->n_unsettled),
+		.n_unsettled = ingest_at_most(m->n_unsettled, ENTRY_UNSETTLED_MAX),
 	};
 	size_t at;
 	int r;
@@ -167,7 +167,7 @@ int ingest_on_ps_done(struct ingest *in, const void *msg, const struct wframe *f
 	const Limbwire__PsDone *m = msg;
 	struct entry_ps_done e = {
 		.request = m->request,
-		.n = (uint32_t)MIN(m->n_processes, (size_t)ENTRY_PROCESSES_MAX),
+		.n = ingest_at_most(m->n_processes, ENTRY_PROCESSES_MAX),
 	};
 	size_t at;
 	int r;

@@ -124,7 +124,7 @@ int ingest_add_unsettled(struct ingest *in, Limbwire__Unsettled *const *u, size_
 {
 	int r;
 
-	for (size_t i = 0; i < ingest_n_unsettled(n); i++) {
+	for (size_t i = 0; i < ingest_at_most(n, ENTRY_UNSETTLED_MAX); i++) {
 		struct entry_unsettled e = {
 			.len = (uint32_t)u[i]->path.len,
 			.size_bytes = u[i]->size_bytes,
@@ -148,7 +148,7 @@ int ingest_on_barrier_done(struct ingest *in, const void *msg, const struct wfra
 		.request = m->request,
 		.number = m->number,
 		.quiet = m->quiet,
-		.n_unsettled = ingest_n_unsettled(m->n_unsettled),
+		.n_unsettled = ingest_at_most(m->n_unsettled, ENTRY_UNSETTLED_MAX),
 	};
 	size_t at;
 	int r;
@@ -209,7 +209,7 @@ int ingest_on_status(struct ingest *in, const void *msg, const struct wframe *f)
 		.scanning = m->scanning,
 		.mount_changed = m->mount_changed,
 		.halted = m->halted,
-		.n_reasons = (uint32_t)MIN(m->n_reasons, (size_t)ENTRY_REASONS_MAX),
+		.n_reasons = ingest_at_most(m->n_reasons, ENTRY_REASONS_MAX),
 	};
 	size_t at;
 	int r;
@@ -331,7 +331,7 @@ int ingest_on_restored(struct ingest *in, const void *msg, const struct wframe *
 		.bytes = m->bytes,
 		.error = m->error,
 		.detail_len = ingest_text_len(m->detail),
-		.n_unsupported = (uint32_t)MIN(m->n_unsupported, (size_t)ENTRY_UNSUPPORTED_MAX),
+		.n_unsupported = ingest_at_most(m->n_unsupported, ENTRY_UNSUPPORTED_MAX),
 	};
 	size_t at;
 	int r;

@@ -129,11 +129,12 @@ void streams_rest(struct streams *s);
 
 /* A job's id into an entry's field; may be empty if `optional`. */
 int ingest_job_id(struct ingest *in, const char *job, bool optional, char out[ENTRY_JOB_MAX + 1]);
-/* Appends the unsettled files; at most ENTRY_UNSETTLED_MAX, *ret_n says how many. */
+/* Appends the first ENTRY_UNSETTLED_MAX unsettled files. */
 int ingest_add_unsettled(struct ingest *in, Limbwire__Unsettled *const *u, size_t n);
-static inline uint32_t ingest_n_unsettled(size_t n)
+/* How many of n things go into an entry. */
+static inline uint32_t ingest_at_most(size_t n, uint32_t max)
 {
-	return (uint32_t)(n < ENTRY_UNSETTLED_MAX ? n : ENTRY_UNSETTLED_MAX);
+	return n < max ? (uint32_t)n : max;
 }
 /* Length of a text, cut to what an entry holds. */
 static inline uint32_t ingest_text_len(const char *s)

@@ -64,18 +64,21 @@ static long probe_dup(void)
 	return syscall(SYS_dup, 0);
 }
 
+static long map_page(int prot)
+{
+	return syscall(SYS_mmap, NULL, 4096, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
 static long probe_map_code(void)
 {
-	void *p = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	return p == MAP_FAILED ? -1 : 0;
+	return map_page(PROT_READ | PROT_EXEC);
 }
 
 static long probe_allow_code(void)
 {
-	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long page = map_page(PROT_READ | PROT_WRITE);
 
-	return p == MAP_FAILED ? -1 : syscall(SYS_mprotect, p, 4096, PROT_READ | PROT_EXEC);
+	return page == -1 ? -1 : syscall(SYS_mprotect, page, 4096, PROT_READ | PROT_EXEC);
 }
 
 static long probe_dumpable(void)
@@ -119,7 +122,7 @@ static bool possible(long (*call)(void), bool inside, uid_t uid, bool *ret_faile
 	if (pid == 0) {
 		if (inside && confine(uid, 3) < 0)
 			_exit(EXIT_NOT_CONFINED);
-		_exit(call() < 0 ? EXIT_DENIED : EXIT_POSSIBLE);
+		_exit(call() == -1 ? EXIT_DENIED : EXIT_POSSIBLE);
 	}
 	if (pid < 0 || waitpid(pid, &status, 0) != pid) {
 		*ret_failed = true;
