@@ -130,9 +130,9 @@ int ingest_on_data(struct ingest *in, const void *msg, const struct wframe *f)
 		return ingest_hostile(in, "DATA: no stream");
 	st = find(&in->streams, m->stream);
 	if (m->abort) {
-		if (!st)
-			return ingest_hostile(in, "DATA: end of an unknown stream");
-		drop(&in->streams, st);
+		/* One from before a re-attach may be unknown here. */
+		if (st)
+			drop(&in->streams, st);
 		return 0;
 	}
 	if (!st) {

@@ -123,8 +123,10 @@ static int list_add(struct copy *c, const char *path, mode_t mode)
 		c->cap_items = cap;
 	}
 	c->items[c->n_items].path = strdup(path);
-	c->items[c->n_items].mode = mode;
-	return c->items[c->n_items].path ? (int)(c->n_items++ * 0) : -ENOMEM;
+	if (!c->items[c->n_items].path)
+		return -ENOMEM;
+	c->items[c->n_items++].mode = mode;
+	return 0;
 }
 
 /* Breadth first: the list of items is the queue of directories, too. */

@@ -417,5 +417,5 @@ _Noreturn void daemon_exec(const struct place *p)
 
 	text_hex(env, p->env, sizeof(p->env));
 	(void)execv("/proc/self/exe", argv);
-	_exit(daemon_run(p) < 0);
+	_exit(daemon_run(p) < 0 ? 1 : 0);
 }
