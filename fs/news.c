@@ -131,11 +131,13 @@ static int list_dirs(struct news *n)
 
 static void judge_entry(const struct news *n, struct index_txn *t, struct news_entry *e)
 {
-	struct index_node now;
+	struct index_node was;
 	uint64_t old;
 
+	/* Links 0: it has died. A directory would refuse while something in it is open. */
 	if (index_lookup(t, e->parent, news_name(n, e), e->len, n->since, &old) >= 0 &&
-	    index_get_node(t, old, INDEX_NOW, &now) == -ENOENT)
+	    index_last_node(t, old, &was) >= 0 && was.links == 0 &&
+	    was.n.type != NODE_TYPE_DIRECTORY)
 		e->dead = old;
 }
 

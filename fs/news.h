@@ -15,7 +15,7 @@
 
 struct news_entry {
 	uint64_t parent;
-	uint64_t dead; /* the node that had this name, and has none now; else 0 */
+	uint64_t dead; /* the node, not a directory, that had this name and has none now; or 0 */
 	size_t name_at;
 	size_t len;
 };

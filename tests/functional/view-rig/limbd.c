@@ -1,7 +1,9 @@
 #include "tests/functional/view-rig/rig.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -93,7 +95,7 @@ static void replace(struct journal *j, const char *src, const char *name, unsign
 		     (unsigned long long)(clock_mono_ms() - started_ms));
 }
 
-/* Makes and removes files in SRC, in turn, for some seconds. */
+/* Makes and removes files in SRC/churn, in turn, for some seconds. */
 static void churn(struct journal *j, const char *src, unsigned seconds)
 {
 	uint64_t end_ms = clock_mono_ms() + seconds * 1000ull, n = 0, longest_ns = 0;
@@ -103,7 +105,7 @@ static void churn(struct journal *j, const char *src, unsigned seconds)
 		uint64_t before_ns;
 		int fd;
 
-		(void)snprintf(path, sizeof(path), "%s/churn-%llu", src,
+		(void)snprintf(path, sizeof(path), "%s/churn/churn-%llu", src,
 			       (unsigned long long)(n / 2 % 50));
 		if (n % 2 == 0) {
 			fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -121,11 +123,82 @@ static void churn(struct journal *j, const char *src, unsigned seconds)
 		     (unsigned long long)(longest_ns / 1000000));
 }
 
+/* ---- a first look while it changes ---- */
+
+struct looker {
+	char path[4096];
+	bool list;
+};
+
+static void *look_first(void *userdata)
+{
+	const struct looker *l = userdata;
+	struct stat st;
+	DIR *d;
+
+	if (l->list) {
+		d = opendir(l->path);
+		while (d && readdir(d))
+			;
+		if (d)
+			(void)closedir(d);
+	} else {
+		(void)stat(l->path, &st);
+	}
+	return NULL;
+}
+
+/* n times: a file that the kernel never saw grows while somebody looks at it for the first
+ * time, somewhere in window_us from that. Whoever looks afterwards has to see the new size. */
+static void race(struct journal *j, const char *src, const char *view_dir, unsigned n,
+		 unsigned window_us)
+{
+	unsigned wrong = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		const struct timespec pause = {.tv_nsec = i * 7919l % window_us * 1000};
+		struct looker l = {.list = i % 2};
+		char path[4096], shown[4096];
+		pthread_t thread;
+		struct stat st;
+		int fd;
+
+		(void)snprintf(path, sizeof(path), "%s/race-%u", src, i);
+		(void)snprintf(shown, sizeof(shown), "%s/race-%u/file", view_dir, i);
+		(void)snprintf(l.path, sizeof(l.path), "%s/race-%u%s", view_dir, i,
+			       l.list ? "" : "/file");
+		if (mkdir(path, 0755) < 0)
+			fail(-errno, path);
+		(void)snprintf(path, sizeof(path), "%s/race-%u/file", src, i);
+		fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+		if (fd < 0 || write(fd, "x", 1) != 1)
+			fail(-errno, path);
+		follow(j);
+		*strrchr(shown, '/') = '\0';
+		(void)stat(shown, &st);
+		*strchr(shown, '\0') = '/';
+		if (pthread_create(&thread, NULL, look_first, &l) != 0)
+			fail(-EAGAIN, "thread");
+		(void)nanosleep(&pause, NULL);
+		if (write(fd, "yz", 2) != 2)
+			fail(-errno, path);
+		follow(j);
+		(void)pthread_join(thread, NULL);
+		if (stat(shown, &st) < 0 || st.st_size != 3)
+			wrong++;
+		(void)close(fd);
+		(void)unlink(path);
+		*strrchr(path, '/') = '\0';
+		(void)rmdir(path);
+	}
+	(void)printf("raced %u, wrong %u\n", n, wrong);
+}
+
 static void command(struct journal *j, const char *src, const char *line)
 {
 	uint64_t started_ns = clock_mono_ns();
 	char name[256];
-	unsigned n;
+	unsigned n, m;
 
 	if (strcmp(line, "connect") == 0) {
 		connect_view(j);
@@ -144,6 +217,8 @@ static void command(struct journal *j, const char *src, const char *line)
 		(void)puts("said");
 	} else if (sscanf(line, "replace %255s %u", name, &n) == 2) {
 		replace(j, src, name, n);
+	} else if (sscanf(line, "race %255s %u %u", name, &n, &m) == 3) {
+		race(j, src, name, n, m);
 	} else if (sscanf(line, "churn %u", &n) == 1) {
 		churn(j, src, n);
 	} else if (strcmp(line, "quit") == 0) {
