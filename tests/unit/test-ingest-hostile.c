@@ -185,7 +185,6 @@ enum stream_fault {
 	STREAM_HOLE_TOO_LARGE,
 	STREAM_TOO_MANY,
 	STREAM_TOO_MANY_ENDED,
-	STREAM_ABORT_UNKNOWN,
 	STREAM_WITHOUT_CONTENT,
 	STREAM_LYING_SIZE,
 	STREAM_LYING_HASH,
@@ -210,8 +209,6 @@ static void say_stream_change(struct rig *r, uint32_t stream, int lie)
 
 static void bad_stream(struct rig *r, int fault)
 {
-	Limbwire__Data m = LIMBWIRE__DATA__INIT;
-
 	switch ((enum stream_fault)fault) {
 	case STREAM_ZERO: rig_say_data(r, 0, 0, "abc", 3, 0, false); break;
 	case STREAM_UNKNOWN: say_stream_change(r, 1, 0); break;
@@ -248,11 +245,6 @@ static void bad_stream(struct rig *r, int fault)
 		for (uint32_t i = 1; i <= 65; i++)
 			rig_say_data(r, i, 0, "abc", 3, 0, true);
 		break;
-	case STREAM_ABORT_UNKNOWN:
-		m.stream = 1;
-		m.abort = true;
-		rig_say(r, WIRE_DATA, &m.base, NULL, 0);
-		break;
 	case STREAM_WITHOUT_CONTENT:
 	case STREAM_LYING_SIZE:
 	case STREAM_LYING_HASH:
@@ -275,7 +267,6 @@ static void streams(void **state)
 	rig_check_hostile(bad_stream, STREAM_HOLE_TOO_LARGE, "hole too large");
 	rig_check_hostile(bad_stream, STREAM_TOO_MANY, "more than 8 streams");
 	rig_check_hostile(bad_stream, STREAM_TOO_MANY_ENDED, "64 streams");
-	rig_check_hostile(bad_stream, STREAM_ABORT_UNKNOWN, "unknown stream");
 	rig_check_hostile(bad_stream, STREAM_WITHOUT_CONTENT, "without content");
 	rig_check_hostile(bad_stream, STREAM_LYING_SIZE, "6 bytes, not");
 	rig_check_hostile(bad_stream, STREAM_LYING_HASH, "SHA-256");

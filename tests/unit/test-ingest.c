@@ -303,6 +303,8 @@ static void a_stream_that_was_given_up_is_forgotten(void **state)
 
 	rig_start(&r);
 	abort_it.abort = true;
+	abort_it.stream = 77; /* of the connection before */
+	rig_say(&r, WIRE_DATA, &abort_it.base, NULL, 0);
 	/* More often than streams may be open, ended or not. */
 	for (uint32_t i = 1; i < 200; i++) {
 		rig_say_data(&r, i, 0, "half", 4, 0, i % 2);
