@@ -399,11 +399,12 @@ static int enter(int argc, char **argv)
 		return log_oom(), 125;
 	provider_set_limits(SANDBOX_PROCESSES);
 	r = find_init(&call, &init) ? enter_run(&init, argv + 4, env) : -ESRCH;
-	provider_strv_free(env);
-	(void)close(call.dir_fd);
-	if (r >= 0)
-		return r;
-	return log_error_errno(r, "cannot enter the sandbox"), 125;
+	if (r < 0) {
+		(void)log_error_errno(r, "cannot enter the sandbox");
+		r = 125;
+	}
+	/* Half of us is in the sandbox: what runs at exit (a leak check, say) would hang. */
+	_exit(r);
 }
 
 static const struct provider_verb verbs[] = {
