@@ -5,7 +5,7 @@
  * On stdout one JSON object a line, every 250 ms and at the end: {"files",
  * "bytes"}, the last one with "done":true and all counts.  On stderr one line for
  * each entry that is not as it was.  Status 0: copied, but for those lines; 2:
- * usage; 125: not copied.  Ends when nobody reads its stdout any more.
+ * usage; 125: not copied, and the last object has "detail".  Ends when nobody reads its stdout any more.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "bridge/tree-copy.h"
+#include "bridge/value.h"
 
 enum { STATUS_USAGE = 2, STATUS_FAILED = 125, SHOWN_MAX = 1024 };
 
@@ -56,13 +57,27 @@ static void report(const char *path, size_t n, const char *why, void *userdata)
 	log_warning("'%s' is left out: %s", text_escape_into(shown, sizeof(shown), path, n), why);
 }
 
+/* Why there is no copy: on stderr, and on stdout for who started us. */
+static int refuse(const char *detail)
+{
+	json_t *o = json_pack("{s:o}", "detail", value_text(detail, strlen(detail)));
+	char *line = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+	log_error("%s", detail);
+	if (line && say(line, (int)strlen(line)) >= 0)
+		(void)say("\n", 1);
+	free(line);
+	json_decref(o);
+	return STATUS_FAILED;
+}
+
 static int failed(int r, const char *what, const char *path)
 {
-	char shown[SHOWN_MAX];
+	char shown[SHOWN_MAX], detail[SHOWN_MAX + 256];
 
-	(void)log_error_errno(r, "%s '%s'", what,
-			      text_escape_into(shown, sizeof(shown), path, strlen(path)));
-	return STATUS_FAILED;
+	(void)snprintf(detail, sizeof(detail), "%s '%s': %s", what,
+		       text_escape_into(shown, sizeof(shown), path, strlen(path)), strerror(-r));
+	return refuse(detail);
 }
 
 static int is_empty(int fd)
@@ -121,9 +136,8 @@ static int run(const char *src_path, const char *dst_path)
 	if (r < 0)
 		return failed(r, "cannot make", dst_path);
 	if (tree_copy_is_beneath(dst, src) != 0 || tree_copy_is_beneath(src, dst) != 0) {
-		log_error("one of the two directories lies in the other");
 		(void)unlinkat(parent, name, AT_REMOVEDIR);
-		return STATUS_FAILED;
+		return refuse("one of the two directories lies in the other");
 	}
 	r = is_empty(dst);
 	if (r <= 0)

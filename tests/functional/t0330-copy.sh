@@ -1,7 +1,7 @@
 #!/bin/bash
 # limb-copy makes the same tree again, hard cases too, and touches nothing else.
 . "${0%/*}/lib.sh"
-need setfattr getfattr
+need jq setfattr getfattr
 
 PATH=$LIMB_TOP_BUILDDIR/bridge:$PATH
 
@@ -107,6 +107,8 @@ test_expect 'one in the other, the same, not empty, a file: refused, nothing mad
 	expect_code 125 limb-copy r/absent r/new
 	expect_code 125 limb-copy r/in r/absent/new
 	expect_code 2 limb-copy r
+	limb-copy r/file r/new >out || true
+	jq -e ".detail | contains(\"r/file\")" out
 	test "$(find r | wc -l)" = 6
 	mkdir r2
 	limb-copy r r2 >/dev/null
