@@ -8,7 +8,15 @@
 #include "journal/body.h"
 
 /* How a field is shown, when not by its type; by message and name. */
-enum style { STYLE_PLAIN, STYLE_HASH, STYLE_HEX, STYLE_MODE, STYLE_TIME, STYLE_LEFT_OUT };
+enum style {
+	STYLE_PLAIN,
+	STYLE_HASH,
+	STYLE_HEX,
+	STYLE_MODE,
+	STYLE_TIME,
+	STYLE_ALWAYS,
+	STYLE_LEFT_OUT
+};
 
 static const struct rule {
 	const char *message, *field, *shown;
@@ -31,6 +39,7 @@ static const struct rule {
 	{"Incarnation", "syncd_sha256", NULL, STYLE_HASH},
 	{"Incarnation", "machine_id", NULL, STYLE_HEX},
 	{"Incarnation", "mark", NULL, STYLE_HEX},
+	{"JobEnd", "exit_code", NULL, STYLE_ALWAYS},
 	{"JobEnd", "error", "error_code", STYLE_PLAIN}, /* no failure of this command */
 	{"EnvironmentEvent", "id", "environment_id", STYLE_HEX},
 	{"EnvironmentEvent", "name", "environment", STYLE_PLAIN},
@@ -258,7 +267,7 @@ static int set_field(json_t *o, const ProtobufCMessage *m, const ProtobufCFieldD
 			return 0;
 		return set_message(o, *(ProtobufCMessage *const *)p);
 	}
-	if (is_zero(f, p) && !(rule && rule->style == STYLE_MODE))
+	if (is_zero(f, p) && !(rule && (rule->style == STYLE_MODE || rule->style == STYLE_ALWAYS)))
 		return 0;
 	return set_single(o, f, rule, key, p);
 }

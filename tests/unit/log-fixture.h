@@ -87,6 +87,23 @@ static inline int fixture_read(int dir, uint64_t from, char *out, size_t size)
 		assert_string_equal(got_, want);                               \
 	} while (0)
 
+/* Nothing is wrong with it, as far as anybody remembers. */
+static inline void assert_sound(int dir, uint64_t torn_bytes)
+{
+	struct log_report rep;
+	struct log_head head = {0};
+
+	(void)log_head_read(dir, &head);
+	assert_int_equal(log_verify(dir, &head, NULL, NULL, &rep), 0);
+	for (size_t i = 0; i < rep.n_problems; i++)
+		print_message("# %s at %s:%lu: %s\n", log_problem_name(rep.problems[i].kind),
+			      rep.problems[i].segment, (unsigned long)rep.problems[i].offset,
+			      rep.problems[i].detail);
+	assert_int_equal(rep.n_problems, 0);
+	assert_int_equal(rep.torn_tail_bytes, torn_bytes);
+	log_report_done(&rep);
+}
+
 /* ---- bytes of files ---- */
 
 static inline uint8_t *fixture_load(int dir, const char *name, size_t *ret_n)
