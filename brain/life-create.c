@@ -15,7 +15,10 @@
 #include "brain/view.h"
 #include "journal/record.pb-c.h"
 
-enum { FIRST_SYNC_MS = 24 * 3600 * 1000 };
+enum {
+	FIRST_SYNC_MS = 24 * 3600 * 1000,
+	SPEC_MAX = 1 << 20,
+};
 
 /* ---- failing: nothing stays ---- */
 
@@ -356,6 +359,30 @@ static void request_done(struct request *q)
 	json_decref(q->spec);
 }
 
+/* --spec FILE: one JSON object, at most SPEC_MAX bytes. */
+static bool judge_spec(struct call *call, struct request *q)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(SPEC_MAX);
+	const char *file = call_str(call, "spec");
+	json_error_t e = {.text = ""};
+	int r;
+
+	if (!file) {
+		q->spec = json_object();
+		return true;
+	}
+	r = file_read(AT_FDCWD, file, &b);
+	if (r == 0)
+		q->spec = json_loadb((const char *)buf_data(&b), buf_len(&b),
+				     JSON_REJECT_DUPLICATES, &e);
+	if (json_is_object(q->spec))
+		return true;
+	call_fail(call, "usage", q->name, NULL,
+		  "the spec '%s' is not one JSON object%s%s (line %d)", file, r < 0 ? ": " : "",
+		  r < 0 ? strerror(-r) : "", e.line);
+	return false;
+}
+
 static bool judge(struct call *call, struct request *q)
 {
 	struct brain *b = call->brain;
@@ -404,10 +431,7 @@ static bool judge(struct call *call, struct request *q)
 	colon = strchr(provider, ':');
 	q->provider = colon ? strndup(provider, (size_t)(colon - provider)) : strdup(provider);
 	q->target = colon ? strdup(colon + 1) : NULL;
-	q->spec = json_is_object(json_object_get(call->params, "spec"))
-			  ? json_deep_copy(json_object_get(call->params, "spec"))
-			  : json_object();
-	return true;
+	return judge_spec(call, q);
 }
 
 static int make_root(struct env *env)

@@ -340,6 +340,29 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 	life_provider_start(l, revive_started);
 }
 
+static void revive_fail(struct life *l)
+{
+	struct env *env = l->env;
+
+	life_done(l, NULL);
+	link_lost(env, "cannot run its provider");
+}
+
+static void revive_ask(struct life *l)
+{
+	if (provider_run(l->env, "status", NULL, 10000, revive_status, l) < 0)
+		revive_fail(l);
+}
+
+/* What isolates it is the provider's to say, each time anew. */
+static void revive_info(struct env *env, const struct provider_error *err, json_t *answer,
+			void *userdata)
+{
+	if (!err)
+		env->isolation = json_incref(json_object_get(answer, "isolation"));
+	revive_ask(userdata);
+}
+
 void life_revive(struct env *env)
 {
 	struct life *l = env->life;
@@ -355,10 +378,10 @@ void life_revive(struct env *env)
 	l = life_new(env, NULL, "start");
 	if (!l)
 		return;
-	if (provider_run(env, "status", NULL, 10000, revive_status, l) < 0) {
-		life_done(l, NULL);
-		link_lost(env, "cannot run its provider");
-	}
+	if (env->isolation)
+		revive_ask(l);
+	else if (provider_run(env, "info", NULL, 10000, revive_info, l) < 0)
+		revive_fail(l);
 }
 
 /* ---- start ---- */

@@ -30,6 +30,7 @@ static const char *const table_names[N_TABLES] = {
 
 static int open_env_sized(struct index *ix, size_t map_bytes)
 {
+	mdb_filehandle_t fd;
 	unsigned flags = MDB_NOTLS | MDB_NOSYNC;
 	char name[INDEX_NAME_MAX], path[64];
 	int r;
@@ -50,6 +51,9 @@ static int open_env_sized(struct index *ix, size_t map_bytes)
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", ix->dir_fd, name);
 	if (r >= 0)
 		r = index_error(mdb_env_open(ix->env, path, flags, 0600));
+	/* LMDB leaves its data file open over exec: no child of ours may have it. */
+	if (r >= 0 && mdb_env_get_fd(ix->env, &fd) == 0)
+		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
 	return r;
 }
 
@@ -148,22 +152,16 @@ int index_env_open(struct index *ix, uint64_t number, bool create)
 
 /* ---- synced copies ---- */
 
-static int open_index_dir(struct index *ix, uint64_t number)
-{
-	char name[INDEX_NAME_MAX];
-
-	index_mark_name(name, number);
-	return file_open_dir(ix->dir_fd, name);
-}
-
 int index_sync(struct index *ix)
 {
 	cleanup_close int dir = -1, fd = -1;
+	char name[INDEX_NAME_MAX];
 	int r;
 
 	if (ix->mode != INDEX_WRITE)
 		return -EBADFD;
-	dir = open_index_dir(ix, ix->number);
+	index_mark_name(name, ix->number);
+	dir = file_open_dir(ix->dir_fd, name);
 	if (dir < 0)
 		return dir;
 	fd = openat(dir, "copy.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -195,28 +193,45 @@ static int copy_bytes(int from, int to)
 	return (int)n;
 }
 
-/* Begins index.NUMBER with the synced copy in index.OLD, which it takes over. */
+/* Relative to the directory that holds the indexes. */
+static void path_in(char out[64], uint64_t number, const char *name)
+{
+	char dir[INDEX_NAME_MAX];
+
+	index_mark_name(dir, number);
+	(void)snprintf(out, 64, "%s/%s", dir, name);
+}
+
+static int open_in(const struct index *ix, uint64_t number, const char *name, int flags)
+{
+	char path[64];
+	int fd;
+
+	path_in(path, number, name);
+	fd = openat(ix->dir_fd, path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	return fd;
+}
+
 int env_take_copy(struct index *ix, uint64_t old, uint64_t number)
 {
-	cleanup_close int from_dir = -1, to_dir = -1, from = -1, to = -1;
+	cleanup_close int from = -1, to = -1;
+	char copy[64], kept[64];
 	int r;
 
-	from_dir = open_index_dir(ix, old);
-	if (from_dir < 0)
-		return from_dir;
-	from = openat(from_dir, "copy", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	from = open_in(ix, old, "copy", O_RDONLY);
 	if (from < 0)
-		return -errno;
-	to_dir = open_index_dir(ix, number);
-	if (to_dir < 0)
-		return to_dir;
-	to = openat(to_dir, "data.mdb", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		return from;
+	to = open_in(ix, number, "data.mdb", O_WRONLY | O_CREAT | O_EXCL);
 	if (to < 0)
-		return -errno;
+		return to;
 	r = copy_bytes(from, to);
 	if (r < 0)
 		return r;
-	return linkat(from_dir, "copy", to_dir, "copy", 0) < 0 ? -errno : 0;
+	path_in(copy, old, "copy");
+	path_in(kept, number, "copy");
+	return linkat(ix->dir_fd, copy, ix->dir_fd, kept, 0) < 0 ? -errno : 0;
 }
 
 int index_reap_readers(struct index *ix)

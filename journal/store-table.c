@@ -33,6 +33,7 @@ static void index_name(char out[32], uint64_t number)
 
 static int open_env(struct store_table *t)
 {
+	mdb_filehandle_t fd;
 	unsigned flags = MDB_NOTLS | MDB_NORDAHEAD | MDB_NOSYNC | (t->write ? 0 : MDB_RDONLY);
 	char path[64];
 	int r;
@@ -48,7 +49,11 @@ static int open_env(struct store_table *t)
 	if (r < 0)
 		return r;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", t->index_fd);
-	return store_table_error(mdb_env_open(t->env, path, flags, 0600));
+	r = store_table_error(mdb_env_open(t->env, path, flags, 0600));
+	/* LMDB leaves its data file open over exec: no child of ours may have it. */
+	if (r >= 0 && mdb_env_get_fd(t->env, &fd) == 0)
+		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	return r;
 }
 
 static int open_databases(struct store_table *t, unsigned create)
