@@ -205,6 +205,8 @@ void barriers_fail(struct sync *sy, int error)
 
 static void maybe_assign(struct barrier *b)
 {
+	uint32_t patience_ms = b->settle_ms ? b->settle_ms : COSTLY_MS;
+	uint64_t now_ms = clock_mono_ms();
 	struct sync *sy = b->sy;
 	struct item *it;
 
@@ -212,10 +214,14 @@ static void maybe_assign(struct barrier *b)
 		return;
 	b->assigned = true;
 	b->marks = sy->dirty.marks;
-	dirty_assign(&sy->dirty, b->bit, b->since, sy->scanning || sy->rescan_again);
-	/* What only rested to keep its cost down is wanted now. */
+	if (sy->rescan_again)
+		sync_rescan(sy);
+	dirty_assign(&sy->dirty, b->bit, b->since, sy->scanning);
+	/* What only rests to keep its cost down is wanted now, if one more try fits. It rests for
+	 * nine times what it costs. */
 	for (it = dirty_first(&sy->dirty, ITEM_RESTING); it; it = dirty_after(&sy->dirty, it))
-		if ((it->bits & (1u << b->bit)) && it->tries == 0)
+		if ((it->bits & (1u << b->bit)) &&
+		    (it->tries == 0 || it->ripe_ms < now_ms + 9 * (uint64_t)patience_ms))
 			it->ripe_ms = 0; /* stays in its list: moved to the end we met it again */
 }
 

@@ -87,7 +87,7 @@ struct brain {
 	/* Counts, for tests that say how something is to be done. */
 	unsigned puts, contents, links, unlinks, moves, changes, statuses;
 	uint64_t bytes, inline_bytes;
-	Limbwire__Status *status; /* newest */
+	Limbwire__Status *status;  /* newest */
 	unsigned unlinks_labelled; /* came while mass_delete was shown */
 	/* A barrier's result. */
 	bool done;

@@ -62,11 +62,13 @@ static void test_lost_changes(void **state)
 	for (int round = 0; round < 6; round++) {
 		char command[512];
 
-		(void)snprintf(command, sizeof(command),
-			       "r=%d; echo $r >>d1/f$r; mv d2/f$r d3/g$r; rm d4/f$r; mkdir -p n$r/m; "
-			       "echo x >n$r/m/f; mv d1$r n$r; ln d5/f$r d6/l$r; rm -r d9/f$r; "
-			       "echo r >t; mv t d8/f$r; head -c 300000 /dev/urandom >large; chmod 600 d5/f$r",
-			       round + 1);
+		(void)snprintf(
+			command, sizeof(command),
+			"r=%d; echo $r >>d1/f$r; mv d2/f$r d3/g$r; rm d4/f$r; mkdir -p n$r/m; "
+			"echo x >n$r/m/f; mv d1$r n$r; ln d5/f$r d6/l$r; rm -r d9/f$r; "
+			"echo r >t; mv t d8/f$r; head -c 300000 /dev/urandom >large; chmod 600 "
+			"d5/f$r",
+			round + 1);
 		b.drop = true;
 		sh_live(command);
 		brain_run_ms(&b, 100);
@@ -334,12 +336,18 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, unmount_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_restart_sends_nothing), T(test_reattach),
-		T(test_lost_changes),	       T(test_late_acknowledgement),
-		T(test_interrupted_first_scan), T(test_foreign_root),
-		T(test_root_replaced),	       T(test_root_missing),
-		T(test_root_emptied),	       T(test_wrong_mark),
-		T(test_mark_is_set),	       T(test_mount_changed),
+		T(test_restart_sends_nothing),
+		T(test_reattach),
+		T(test_lost_changes),
+		T(test_late_acknowledgement),
+		T(test_interrupted_first_scan),
+		T(test_foreign_root),
+		T(test_root_replaced),
+		T(test_root_missing),
+		T(test_root_emptied),
+		T(test_wrong_mark),
+		T(test_mark_is_set),
+		T(test_mount_changed),
 		T(test_unreadable),
 	};
 

@@ -122,7 +122,8 @@ static void test_one_after_the_other(void **state)
 static void test_mass_delete(void **state)
 {
 	(void)state;
-	sh("for i in {1..60}; do mkdir -p node/m$i; for j in {1..40}; do : >node/m$i/f$j; done; done");
+	sh("for i in {1..60}; do mkdir -p node/m$i; for j in {1..40}; do : >node/m$i/f$j; done; "
+	   "done");
 	(void)check();
 	reset_counts();
 	sh_live("rm -r node & for i in {1..20}; do echo $i >s$i; sleep 0.01; done; wait");
@@ -177,7 +178,8 @@ static void test_busy_first_scan(void **state)
 	pid_t pid;
 
 	(void)state;
-	sh("for i in {1..60}; do mkdir -p d$i; for j in {1..30}; do echo $i $j >d$i/f$j; done; done");
+	sh("for i in {1..60}; do mkdir -p d$i; for j in {1..30}; do echo $i $j >d$i/f$j; done; "
+	   "done");
 	pid = sh_start("for k in {1..40}; do for i in 3 30 55; do echo $k >d$i/t; mv d$i/t d$i/u; "
 		       "rm d$i/u; rm -rf e$i; cp -r d$i e$i; done; done");
 	brain_detach(&b);
@@ -208,7 +210,8 @@ static void test_hidden_edits(void **state)
 static void test_odd_names(void **state)
 {
 	(void)state;
-	sh("touch $'new\\nline' $'\\xff\\xfe' -- -rf 'back\\slash' $'q\"$(x)' 'trailing ' $'\\xc3\\xa9' "
+	sh("touch $'new\\nline' $'\\xff\\xfe' -- -rf 'back\\slash' $'q\"$(x)' 'trailing ' "
+	   "$'\\xc3\\xa9' "
 	   "$'e\\xcc\\x81'; ln -s .. loop; ln -s loop2 loop2; ln -s nowhere dangling; "
 	   "ln -s $(printf 'x%.0s' {1..4095}) long; touch $(printf 'n%.0s' {1..255}); "
 	   "mkdir $(printf 'd%.0s' {1..250})");
@@ -233,9 +236,11 @@ static void test_special_files(void **state)
 static void test_deep_paths(void **state)
 {
 	(void)state;
-	sh("n=$(printf 'd%.0s' {1..200}); for i in {1..40}; do mkdir $n; cd $n; done; echo deep >f");
+	sh("n=$(printf 'd%.0s' {1..200}); for i in {1..40}; do mkdir $n; cd $n; done; echo deep "
+	   ">f");
 	assert_int_equal(check(), 41);
-	sh("n=$(printf 'd%.0s' {1..200}); for i in {1..40}; do cd $n; done; echo deeper >>f; mkdir e; "
+	sh("n=$(printf 'd%.0s' {1..200}); for i in {1..40}; do cd $n; done; echo deeper >>f; mkdir "
+	   "e; "
 	   "echo 1 >e/g");
 	assert_int_equal(check(), 43);
 	sh("mv d* renamed");

@@ -196,10 +196,17 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_file),	       T(test_directory),	T(test_into_new_directory),
-		T(test_over_existing), T(test_chain),		T(test_rotation),
-		T(test_swaps),	       T(test_cycle_of_three),	T(test_inside_out),
-		T(test_moved_and_changed), T(test_moved_meanwhile),
+		T(test_file),
+		T(test_directory),
+		T(test_into_new_directory),
+		T(test_over_existing),
+		T(test_chain),
+		T(test_rotation),
+		T(test_swaps),
+		T(test_cycle_of_three),
+		T(test_inside_out),
+		T(test_moved_and_changed),
+		T(test_moved_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

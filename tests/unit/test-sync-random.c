@@ -23,15 +23,20 @@ static void test_random(void **state)
 	for (unsigned i = 0; i < rounds; i++) {
 		char command[1024];
 
-		(void)snprintf(command, sizeof(command),
-			       "RANDOM=%u; set +e; exec 2>/dev/null; p() { echo $((RANDOM %% 5))/$((RANDOM %% 4)); }; "
-			       "mkdir -p 0 1 2 3 4; one() { case $((RANDOM %% 12)) in 0|1) echo $RANDOM >$(p);; "
-			       "2) mkdir $(p);; 3) mv -T $(p) $(p);; 4) rm -r $(p);; 5) cp -a $(p) $(p);; "
-			       "6) ln -sfT x $(p);; 7) echo x >>$(p);; 8) chmod 7$((RANDOM %% 8))5 $(p);; "
-			       "9) mv -T $((RANDOM %% 5)) x$((RANDOM %% 5)); mv -T x$((RANDOM %% 5)) $((RANDOM %% 5));; "
-			       "10) chmod 600 $(p);; 11) a=$(p); echo $RANDOM >t; mv -T t $a;; esac; }; "
-			       "(for i in {1..60}; do one; done) & RANDOM=%u; for i in {1..60}; do one; done; wait; true",
-			       i, i + 1000);
+		(void)snprintf(
+			command, sizeof(command),
+			"RANDOM=%u; set +e; exec 2>/dev/null; p() { echo $((RANDOM %% "
+			"5))/$((RANDOM %% 4)); }; "
+			"mkdir -p 0 1 2 3 4; one() { case $((RANDOM %% 12)) in 0|1) echo $RANDOM "
+			">$(p);; "
+			"2) mkdir $(p);; 3) mv -T $(p) $(p);; 4) rm -r $(p);; 5) cp -a $(p) $(p);; "
+			"6) ln -sfT x $(p);; 7) echo x >>$(p);; 8) chmod 7$((RANDOM %% 8))5 $(p);; "
+			"9) mv -T $((RANDOM %% 5)) x$((RANDOM %% 5)); mv -T x$((RANDOM %% 5)) "
+			"$((RANDOM %% 5));; "
+			"10) chmod 600 $(p);; 11) a=$(p); echo $RANDOM >t; mv -T t $a;; esac; }; "
+			"(for i in {1..60}; do one; done) & RANDOM=%u; for i in {1..60}; do one; "
+			"done; wait; true",
+			i, i + 1000);
 		sh_live(command);
 		(void)check();
 	}

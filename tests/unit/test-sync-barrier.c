@@ -1,0 +1,163 @@
+/* A barrier ends when what was dirty is sent, or at its deadline with the names of the rest. */
+#include "tests/unit/sync-fixture.h"
+
+#include <sys/prctl.h>
+
+static int start(void **state)
+{
+	int r = setup(state);
+
+	if (r == 0)
+		brain_start(&b, root, dir_fd);
+	return r;
+}
+
+/* Writes without a pause until it is told to stop. */
+static pid_t restless(const char *name, size_t size)
+{
+	pid_t pid = fork();
+	int fd;
+
+	if (pid)
+		return pid;
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	fd = openat(root_fd, name, O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+	if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+		_exit(1);
+	for (uint64_t i = 0;; i++)
+		if (pwrite(fd, &i, sizeof(i), (off_t)(i * 4096 % size)) < 0)
+			_exit(1);
+}
+
+static void end(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+}
+
+/* Nothing happens: the point is consistent. Something happens: it is not. */
+static void test_quiet(void **state)
+{
+	(void)state;
+	sh("for i in {1..50}; do echo $i >f$i; done");
+	brain_sync(&b);
+	brain_sync(&b);
+	assert_true(b.result.quiet);
+	assert_int_equal(b.result.number, b.number);
+}
+
+/* A file that moves each time it is read (large, so that it does) is named, sent as torn, and keeps nobody else waiting. */
+static void test_restless_file(void **state)
+{
+	pid_t pid;
+	uint64_t start_ms;
+
+	(void)state;
+	brain_sync(&b);
+	pid = restless("restless", 8 << 20);
+	sh("until [ -s restless ]; do :; done");
+	start_ms = clock_mono_ms();
+	for (int i = 0; i < 3; i++) {
+		sh("echo $RANDOM >calm");
+		brain_barrier(&b, 0, 250, 20000);
+		assert_int_equal(b.result.error, 0);
+		assert_string_equal(b.unsettled, "restless ");
+		assert_non_null(brain_lookup(&b, "calm"));
+	}
+	assert_true(clock_mono_ms() - start_ms < 15000);
+	assert_true(brain_lookup(&b, "restless")->n.torn);
+	end(pid);
+	(void)check();
+	assert_false(brain_lookup(&b, "restless")->n.torn);
+}
+
+/* Without a settle time the deadline ends it. */
+static void test_deadline(void **state)
+{
+	uint64_t start_ms;
+	pid_t pid;
+
+	(void)state;
+	brain_sync(&b);
+	pid = restless("restless", 8 << 20);
+	sh("until [ -s restless ]; do :; done");
+	start_ms = clock_mono_ms();
+	brain_barrier(&b, 0, 0, 700);
+	assert_int_equal(b.result.error, ETIMEDOUT);
+	assert_string_equal(b.unsettled, "restless ");
+	assert_true(clock_mono_ms() - start_ms >= 700);
+	end(pid);
+	(void)check();
+}
+
+/* A job waits for what became dirty since it began, not for what was dirty before. */
+static void test_since_a_mark(void **state)
+{
+	uint64_t mark;
+	pid_t pid;
+
+	(void)state;
+	brain_sync(&b);
+	pid = restless("before", 8 << 20);
+	sh("until [ -s before ]; do :; done");
+	brain_run_ms(&b, 200);
+	end(pid);
+	mark = sync_mark(b.sync);
+	sh("echo 1 >after");
+	brain_barrier(&b, mark, 250, 20000);
+	assert_int_equal(b.result.error, 0);
+	assert_string_equal(b.unsettled, "");
+	assert_non_null(brain_lookup(&b, "after"));
+}
+
+/* More at once than there are bits. */
+static unsigned many_done;
+static void many(const struct sync_result *res, void *userdata)
+{
+	(void)userdata;
+	assert_int_equal(res->error, 0);
+	many_done++;
+}
+
+static void test_many(void **state)
+{
+	(void)state;
+	brain_sync(&b);
+	many_done = 0;
+	for (int i = 0; i < 80; i++) {
+		char command[64];
+
+		(void)snprintf(command, sizeof(command), "echo %d >f%d", i, i);
+		sh(command);
+		assert_int_equal(sync_barrier(b.sync, 0, 250, 20000, many, NULL), 0);
+	}
+	while (many_done < 80)
+		brain_turn(&b);
+	(void)brain_compare(&b, root);
+}
+
+/* The line is away: an answer at once. */
+static void test_away(void **state)
+{
+	(void)state;
+	brain_sync(&b);
+	brain_detach(&b);
+	brain_barrier(&b, 0, 0, 20000);
+	assert_int_equal(b.result.error, ENOTCONN);
+	brain_attach(&b);
+	sh("echo 1 >f");
+	(void)check();
+}
+
+int main(void)
+{
+#define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_quiet),	      T(test_restless_file), T(test_deadline),
+		T(test_since_a_mark), T(test_many),	     T(test_away),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

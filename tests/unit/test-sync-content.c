@@ -1,0 +1,206 @@
+/* Bytes, holes, extended attributes, ignored names, and the tree as E tells it. */
+#include "tests/unit/sync-fixture.h"
+
+#include <sys/xattr.h>
+
+static int start(void **state)
+{
+	int r = setup(state);
+
+	if (r == 0)
+		brain_start(&b, root, dir_fd);
+	return r;
+}
+
+/* Every size around what is inline, whole and in pieces. */
+static void test_sizes(void **state)
+{
+	(void)state;
+	sh("for s in 0 1 4095 4096 65535 65536 262143 262144 262145 524288 524289 1048576 3000000; "
+	   "do "
+	   "head -c $s /dev/urandom >f$s; done");
+	(void)check();
+	sh("for f in f*; do printf x >>$f; done; truncate -s 100 f3000000");
+	(void)check();
+	assert_null(b.streams);
+}
+
+/* B34: a hole is sent as a hole. */
+static void test_sparse(void **state)
+{
+	(void)state;
+	sh("truncate -s 1G hole; echo middle | dd of=hole bs=1 seek=500M conv=notrunc status=none; "
+	   "truncate -s 1M empty");
+	(void)check();
+	assert_true(b.bytes < 1 << 20);
+	assert_true(brain_lookup(&b, "hole")->n.content.holes);
+	sh("echo end >>hole");
+	(void)check();
+	assert_true(b.bytes < 2 << 20);
+}
+
+/* A touched file is compared and not sent; a changed one is. */
+static void test_only_attributes(void **state)
+{
+	(void)state;
+	sh("head -c 100000 /dev/urandom >small; head -c 1000000 /dev/urandom >large");
+	(void)check();
+	reset_counts();
+	sh("touch small large; chmod 600 small large; cat small >copy; cat copy >small");
+	(void)check();
+	assert_int_equal(b.contents, 1);
+	assert_int_equal(b.bytes, 100000);
+}
+
+/* B32: extended attributes, sorted, without ours. */
+static void test_xattrs(void **state)
+{
+	static const uint8_t cap[20] = {0, 0, 0, 2, 0, 4};
+	const struct bnode *n;
+	const uint8_t *value;
+	const char *name;
+	uint32_t pos = 0, value_len;
+	uint16_t name_len;
+	int fd;
+
+	(void)state;
+	sh("echo 1 >f; mkdir d; ln -s f l; chmod 444 f");
+	fd = openat(root_fd, "f", O_RDONLY | O_CLOEXEC);
+	if (fsetxattr(fd, "user.b", "two", 3, 0) < 0) {
+		print_message("# no extended attributes here\n");
+		skip();
+	}
+	assert_int_equal(fsetxattr(fd, "user.a", "", 0, 0), 0);
+	assert_int_equal(fsetxattr(fd, "user.limb.secret", "x", 1, 0), 0);
+	(void)fsetxattr(fd, "security.capability", cap, sizeof(cap), 0);
+	(void)close(fd);
+	fd = openat(root_fd, "d", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(fsetxattr(fd, "user.d", "dir", 3, 0), 0);
+	(void)close(fd);
+	(void)check();
+	n = brain_lookup(&b, "f");
+	assert_true(node_xattrs_ok(n->n.xattrs, n->n.xattrs_len));
+	while (node_xattrs_next(n->n.xattrs, n->n.xattrs_len, &pos, &name, &name_len, &value,
+				&value_len) > 0)
+		assert_true(name_len < 10 || memcmp(name, "user.limb.", 10) != 0);
+	assert_true(n->n.xattrs_len >= 2 * 6 + 12 + 3);
+	assert_int_equal(brain_lookup(&b, "d")->n.xattrs_len, 6 + 6 + 3);
+	/* An attribute alone moves only ctime. */
+	fd = openat(root_fd, "f", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(fremovexattr(fd, "user.b"), 0);
+	(void)close(fd);
+	reset_counts();
+	(void)check();
+	assert_int_equal(b.contents, 0);
+	assert_true(b.puts > 0);
+}
+
+/* What is ignored is neither sent nor watched, and not taken for removed. */
+static void test_ignored(void **state)
+{
+	(void)state;
+	brain_detach(&b);
+	b.ignore = "cache/";
+	brain_attach(&b);
+	sh("mkdir -p a/cache/x cache; echo 1 >a/cache/x/f; echo 2 >cache/g; echo 3 >a/f; echo 4 "
+	   ">a/cachef");
+	brain_sync(&b);
+	assert_null(brain_lookup(&b, "cache"));
+	assert_null(brain_lookup(&b, "a/cache"));
+	assert_non_null(brain_lookup(&b, "a/cachef"));
+	brain_run_ms(&b, 300);
+	assert_int_equal(b.status->watches, 2);
+}
+
+struct walk {
+	struct node_hasher *h;
+	size_t n;
+};
+
+static void hash_dir(struct walk *w, struct bnode *dir, const char *path)
+{
+	cleanup_free struct bname **list = NULL;
+	size_t n = brain_children(dir, &list);
+
+	for (size_t i = 0; i < n; i++) {
+		struct bnode *c = list[i]->node;
+		char sub[8192];
+
+		(void)snprintf(sub, sizeof(sub), "%s%s%s", path, *path ? "/" : "", list[i]->name);
+		w->n++;
+		if (c->names > 1 && !c->number)
+			c->number = (uint32_t)w->n;
+		node_hasher_add(w->h, sub, strlen(sub), &c->n,
+				c->names > 1 && c->number != w->n ? c->number : 0);
+		hash_dir(w, c, sub);
+	}
+}
+
+/* The tree hash of what E reads now is that of what the brain has. */
+static void test_tree_get(void **state)
+{
+	struct walk model = {.h = node_hasher_new(0)}, told = {.h = node_hasher_new(0)};
+	Limbwire__TreeGet get = LIMBWIRE__TREE_GET__INIT;
+	uint8_t content[2][32], full[2][32];
+	_cleanup_(buf_done) struct buf xattrs = BUF_INIT(1 << 20);
+	char *paths[4096];
+	size_t n = 0;
+
+	(void)state;
+	sh("for i in {1..40}; do mkdir -p d$i/s; for j in {1..20}; do echo $i $j >d$i/s/f$j; done; "
+	   "done; "
+	   "ln d1/s/f1 d2/other; ln -s x l; mkfifo p; head -c 2000000 /dev/urandom >large; "
+	   "truncate -s 1M h");
+	(void)check();
+	for (unsigned h = 0; h < BRAIN_HASH; h++)
+		for (struct bnode *x = b.nodes[h]; x; x = x->hash_next)
+			x->number = 0;
+	hash_dir(&model, brain_node(&b, NODE_ROOT), "");
+	node_hasher_final(model.h, content[0], full[0]);
+
+	get.request = 99;
+	get.hash = true;
+	get.deadline_ms = 20000;
+	sync_on_tree_get(b.sync, &get);
+	while (!b.answered && (!b.n_parts || !b.parts[b.n_parts - 1]->last))
+		brain_turn(&b);
+	assert_false(b.answered);
+	for (size_t i = 0; i < b.n_parts; i++) {
+		assert_int_equal(b.parts[i]->request, 99);
+		for (size_t j = 0; j < b.parts[i]->n_entries; j++) {
+			Limbwire__TreeEntry *e = b.parts[i]->entries[j];
+			char path[8192];
+			const char *why;
+			struct node v;
+
+			assert_int_equal(e->error, 0);
+			(void)snprintf(path, sizeof(path), "%s%s%.*s",
+				       e->parent ? paths[e->parent] : "", e->parent ? "/" : "",
+				       (int)e->name.len, e->name.data);
+			paths[++n] = strdup(path);
+			buf_clear(&xattrs);
+			assert_int_equal(wire_attr_parse(e->attr, e->content, &xattrs, &v, &why),
+					 0);
+			node_hasher_add(told.h, path, strlen(path), &v, e->same_as);
+		}
+	}
+	node_hasher_final(told.h, content[1], full[1]);
+	assert_int_equal(n, model.n);
+	assert_memory_equal(content[0], content[1], 32);
+	assert_memory_equal(full[0], full[1], 32);
+	while (n)
+		free(paths[n--]);
+	node_hasher_free(model.h);
+	node_hasher_free(told.h);
+}
+
+int main(void)
+{
+#define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_sizes),	T(test_sparse),	 T(test_only_attributes),
+		T(test_xattrs), T(test_ignored), T(test_tree_get),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
