@@ -250,8 +250,10 @@ static int go_on(struct index *ix, const struct opening *o, const struct index_m
 		return 0;
 	r = find_place(ix, o->log_dir_fd, &rd);
 	/* Before the first write. */
-	if (r > 0 && m->clean)
-		r = index_mark_write(ix->dir_fd, m->number, false) < 0 ? -EIO : 1;
+	if (r > 0 && m->clean) {
+		r = index_mark_write(ix->dir_fd, m->number, false);
+		r = r < 0 ? r : 1;
+	}
 	if (r > 0) {
 		r = replay(ix, rd, o->log_dir_fd, o->progress, o->userdata);
 		if (r >= 0)

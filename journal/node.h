@@ -37,20 +37,20 @@ enum node_owner_kind { NODE_OWNER_SELF = 0, NODE_OWNER_ROOT = 1, NODE_OWNER_NUMB
 
 /* Bits of what an incarnation cannot hold. */
 enum node_mask {
-	NODE_MASK_OWNER = 1 << 0,     /* chown to others fails */
-	NODE_MASK_SETID = 1 << 1,     /* 07000 bits are lost */
+	NODE_MASK_OWNER = 1 << 0, /* chown to others fails */
+	NODE_MASK_SETID = 1 << 1, /* 07000 bits are lost */
 	NODE_MASK_XATTR_USER = 1 << 2,
 	NODE_MASK_XATTR_TRUSTED = 1 << 3, /* trusted.*, security.* (capabilities) */
-	NODE_MASK_XATTR_ACL = 1 << 4, /* system.posix_acl_* */
-	NODE_MASK_NS = 1 << 5,	      /* times coarser than ns */
-	NODE_MASK_DEVICE = 1 << 6,    /* no mknod of devices */
-	NODE_MASK_YEARS = 1 << 7,     /* times before 1970 or after 2106 are clamped */
+	NODE_MASK_XATTR_ACL = 1 << 4,	  /* system.posix_acl_* */
+	NODE_MASK_NS = 1 << 5,		  /* times coarser than ns */
+	NODE_MASK_DEVICE = 1 << 6,	  /* no mknod of devices */
+	NODE_MASK_YEARS = 1 << 7,	  /* times before 1970 or after 2106 are clamped */
 };
 
 struct node {
 	uint8_t type;
 	uint8_t uid_kind, gid_kind;
-	uint32_t mode; /* 07777 */
+	uint32_t mode;	   /* 07777 */
 	uint32_t uid, gid; /* meaningful for NODE_OWNER_NUMBER; the raw number otherwise */
 	int64_t mtime_ns, ctime_ns;
 	uint64_t inode, generation, device; /* the environment's own */

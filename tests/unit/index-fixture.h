@@ -176,4 +176,34 @@ static inline struct change_op op_move(uint64_t parent, const char *name, uint64
 				  .to_name_len = (uint16_t)strlen(to_name)};
 }
 
+/* ---- a tree of many files ---- */
+
+enum { FILES = 300 };
+
+static inline void add_file(struct journal *j, uint64_t node)
+{
+	char name[32];
+
+	(void)snprintf(name, sizeof(name), "file%d", (int)node);
+	assert_int_equal(journal_ops(j, op_file(node, name), op_link(1, name, node)), 0);
+}
+
+static inline void fill(struct journal *j)
+{
+	for (uint64_t node = 2; node < 2 + FILES; node++)
+		add_file(j, node);
+}
+
+static inline uint64_t files_of(struct index *ix)
+{
+	struct index_counts c;
+	struct index_txn *t;
+
+	if (index_read_begin(ix, &t) < 0)
+		return UINT64_MAX;
+	(void)index_counts(t, &c);
+	index_read_end(t);
+	return c.files;
+}
+
 #endif
