@@ -60,7 +60,7 @@ static void welcome_send(struct env *env, enum attach_mode mode, bool set_mark)
 	uint64_t durable = 0;
 	struct index_txn *t;
 
-	if (index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		durable = index_number(t, env->incarnation);
 		index_read_end(t);
 	}
@@ -117,7 +117,7 @@ static int incarnation_begin(struct env *env, const struct entry_hello *h,
 
 	if (!b)
 		return -ENOMEM;
-	r = index_read_begin(env->index, &t);
+	r = env_read_begin(env, &t);
 	if (r < 0) {
 		free(b);
 		return r;
@@ -199,7 +199,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	env->self_uid = h->self_uid;
 	env->self_gid = h->self_gid;
 
-	if (index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &counts);
 		index_read_end(t);
 	}

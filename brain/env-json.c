@@ -90,7 +90,7 @@ static json_t *tree(struct env *env)
 	struct index_txn *t;
 	uint8_t content[SHA256_BYTES], full[SHA256_BYTES];
 
-	if (index_read_begin(env->index, &t) < 0)
+	if (env_read_begin(env, &t) < 0)
 		return o;
 	(void)index_counts(t, &c);
 	set(o, "files", number(c.files));
@@ -136,8 +136,8 @@ json_t *env_json_inspect(struct env *env)
 	set(syncd, "static", json_boolean(env->syncd_static));
 	set(o, "syncd", syncd);
 	set(journal, "path", json_sprintf("%s/log", env->dir));
-	set(journal, "bytes", number(log_bytes(env->log)));
-	set(journal, "segments", number(log_segments(env->log)));
+	set(journal, "bytes", number(env->log ? log_bytes(env->log) : 0));
+	set(journal, "segments", number(env->log ? log_segments(env->log) : 0));
 	set(journal, "records", number(seq));
 	set(o, "journal", journal);
 	set(o, "tree", tree(env));
@@ -157,7 +157,7 @@ json_t *env_json_status(struct env *env)
 	struct index_counts n = {0};
 	struct index_txn *t;
 
-	if (index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &n);
 		index_read_end(t);
 	}

@@ -377,12 +377,17 @@ void env_clear_reason(struct env *env, const char *code)
 	env->n_reasons = kept;
 }
 
+int env_read_begin(struct env *env, struct index_txn **ret)
+{
+	return env->index ? index_read_begin(env->index, ret) : -EIO;
+}
+
 uint64_t env_seq(struct env *env)
 {
 	struct index_txn *t;
 	uint64_t seq = 0;
 
-	if (env->index && index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		seq = index_seq(t);
 		index_read_end(t);
 	}
@@ -406,7 +411,7 @@ static void later_tick(uv_timer_t *t)
 {
 	struct later *l = container_of(t, struct later, timer);
 
-	if (commit_busy(l->env) || l->env->threads)
+	if ((l->env->commit && commit_busy(l->env)) || l->env->threads)
 		return;
 	(void)uv_timer_stop(t);
 	uv_close((uv_handle_t *)t, later_closed);

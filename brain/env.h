@@ -134,6 +134,8 @@ int env_set_reason(struct env *env, const char *code, const char *fmt, ...) _pri
 void env_clear_reason(struct env *env, const char *code); /* NULL: all */
 
 uint64_t env_seq(struct env *env); /* last committed */
+/* index_read_begin() of its index; -EIO for one whose journal could not be opened. */
+int env_read_begin(struct env *env, struct index_txn **ret);
 
 /* Objects of the command-line contract; new references, NULL only without memory. */
 json_t *env_json_inspect(struct env *env);

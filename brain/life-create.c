@@ -67,7 +67,7 @@ static void create_over(struct life *l)
 	env->creating = false;
 	env->first_sync_done = true;
 	(void)env_save(env);
-	if (index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &n);
 		index_read_end(t);
 	}

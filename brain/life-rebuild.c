@@ -156,7 +156,7 @@ static void rebuild_restore(struct life *l)
 	struct index_txn *t;
 	int r;
 
-	if (index_read_begin(env->index, &t) == 0) {
+	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &n);
 		l->files = n.files;
 		l->bytes = n.bytes;

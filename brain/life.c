@@ -87,6 +87,11 @@ struct env *life_env(struct call *call, bool may_be_busy)
 			  "there is no environment '%s'", name);
 		return NULL;
 	}
+	if (!env->log && strcmp(call->verb->name, "rm") != 0) {
+		call_fail(call, "halted", name, "limb journal verify", "environment '%s': %s", name,
+			  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
+		return NULL;
+	}
 	if (env->busy && !may_be_busy) {
 		call_fail_with(
 			call, "conflict", json_pack("{s:i}", "retry_after_ms", 1000), name,

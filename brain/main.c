@@ -191,6 +191,8 @@ static int run(void)
 	}
 	for (struct env *env = brain.envs, *next; env; env = next) {
 		next = env->next;
+		if (env->failed)
+			continue;
 		if (env->creating && !env->root) {
 			life_forget_unmade(env);
 			continue;

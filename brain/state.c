@@ -180,15 +180,20 @@ static int load_envs(struct brain *b, int log_fd)
 			continue;
 		}
 		q = env_open(env, true);
+		if (q == 0)
+			q = env_resume(env);
 		if (q < 0) {
-			(void)log_error_errno(q,
-					      "environment '%s': its journal cannot be opened; "
-					      "look at it with: limb journal verify %s",
-					      env->name, env->name);
-			env_free(env);
-			continue;
+			/* Listed, halted, and left as it is until a person has looked at it. */
+			(void)log_error_errno(q, "environment '%s': its journal cannot be opened",
+					      env->name);
+			env_close(env);
+			env->failed = true;
+			env->wanted = false;
+			(void)env_set_reason(env, "unreadable",
+					     "its journal cannot be opened: %s; look at it with: "
+					     "limb journal verify %s",
+					     strerror(-q), env->name);
 		}
-		r = env_resume(env);
 		env_link_in(env);
 	}
 	r = 0;

@@ -476,7 +476,7 @@ static void out_work(uv_work_t *w)
 	int r;
 
 	buf_init(&o.piece, STEP + FRAME_RAW_MAX);
-	r = index_read_begin(c->env->index, &o.t);
+	r = env_read_begin(c->env, &o.t);
 	if (r < 0)
 		goto out;
 	r = index_lookup_path(o.t, c->inner, strlen(c->inner), INDEX_NOW, &node);
@@ -574,7 +574,7 @@ static int take_ref(struct copy *c)
 	uint64_t node;
 	int r;
 
-	r = index_read_begin(c->env->index, &t);
+	r = env_read_begin(c->env, &t);
 	if (r < 0)
 		return r;
 	r = index_lookup_path(t, c->inner, strlen(c->inner), INDEX_NOW, &node);
@@ -636,7 +636,7 @@ static bool inner_is_dir(struct env *env, const char *path)
 	uint64_t node;
 	bool dir = false;
 
-	if (index_read_begin(env->index, &t) < 0)
+	if (env_read_begin(env, &t) < 0)
 		return false;
 	if (index_lookup_path(t, path, strlen(path), INDEX_NOW, &node) == 0 &&
 	    index_get_node(t, node, INDEX_NOW, &n) == 0)

@@ -330,7 +330,7 @@ static void ls_path(struct call *call, struct env *env, const char *path)
 	json_t *o;
 	int r;
 
-	r = index_read_begin(env->index, &l.t);
+	r = env_read_begin(env, &l.t);
 	if (r == 0) {
 		r = index_lookup_path(l.t, path, strlen(path), INDEX_NOW, &node);
 		if (r == 0)

@@ -380,9 +380,14 @@ void verb_trust(struct call *call)
 	struct env *env = verb_env(call);
 	Limb__Record rec = LIMB__RECORD__INIT;
 	Limb__Decision d = LIMB__DECISION__INIT;
-	struct ask *a = env ? ask_new(call) : NULL;
+	struct ask *a;
 	int r;
 
+	if (env && !env->log) {
+		(void)verb_live_env(call);
+		return;
+	}
+	a = env ? ask_new(call) : NULL;
 	if (!a)
 		return;
 	d.verb = (char *)"trust";
