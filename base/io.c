@@ -409,3 +409,32 @@ int io_fill_zeros(int fd, uint64_t from, uint64_t to, const char *point)
 	}
 	return (int)visit_end(&v, r);
 }
+
+static int append_once(int fd, const void *data, size_t n)
+{
+	struct iovec iov = {.iov_base = (void *)data, .iov_len = n};
+	struct stat st;
+	ssize_t w;
+
+	if (fstat(fd, &st) == 0)
+		observe_pwrite(fd, data, n, (uint64_t)st.st_size);
+	w = TEMP_FAILURE_RETRY(pwritev2(fd, &iov, 1, 0, RWF_APPEND));
+	if (w < 0)
+		return -errno;
+	return w ? (int)w : -EIO;
+}
+
+int io_append_zeros(int fd, uint64_t n_bytes, const char *point)
+{
+	static const uint8_t zeros[ZEROS_BYTES];
+	struct visit v;
+	uint64_t left = visit_some(&v, point, n_bytes);
+	int r = 0;
+
+	while (r >= 0 && left > 0) {
+		r = append_once(fd, zeros, (size_t)MIN(left, (uint64_t)sizeof(zeros)));
+		if (r > 0)
+			left -= (uint64_t)r;
+	}
+	return (int)visit_end(&v, MIN(r, 0));
+}

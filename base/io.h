@@ -45,6 +45,9 @@ int io_unlinkat(int dir, const char *name, int flags, const char *point);
 /* Extends fd with written zeros (not only fallocate'd) to size_bytes, so that
  * later fdatasyncs have no metadata to write.  Not synced. */
 int io_fill_zeros(int fd, uint64_t from, uint64_t to, const char *point);
+/* The same at the file's end, wherever that is by then: for a file that another process
+ * writes, whose bytes are before its end and so are never written over. */
+int io_append_zeros(int fd, uint64_t n_bytes, const char *point);
 
 #ifdef LIMB_FAULTS
 enum io_event { IO_WRITE, IO_SYNC, IO_TRUNCATE, IO_RENAME, IO_UNLINK, IO_SYNC_DIR };

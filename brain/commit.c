@@ -34,7 +34,7 @@ struct pack {
 	uint8_t id[16];
 	int fd;
 	uint64_t end;	 /* in use, as limb-ingest said */
-	uint64_t filled; /* zeros reach here */
+	uint64_t filled; /* the file reaches here, at least */
 	bool dirty;
 	bool closing;
 };
@@ -54,7 +54,7 @@ struct commit {
 	struct log_sync log_sync;
 	int log_result, pack_result;
 	int pack_fds[2];
-	uint64_t fill_from, fill_to;
+	uint64_t fill_bytes;
 	unsigned works;
 };
 
@@ -370,9 +370,10 @@ static void round_pack(uv_work_t *work)
 		if (q < 0 && r == 0)
 			r = q;
 	}
-	if (r == 0 && c->fill_to > c->fill_from && c->pack_fds[0] >= 0) {
-		/* Zeros ahead are for later syncs' speed: failing is no harm. */
-		(void)io_fill_zeros(c->pack_fds[0], c->fill_from, c->fill_to, "pack.fill");
+	if (r == 0 && c->fill_bytes && c->pack_fds[0] >= 0) {
+		/* Zeros ahead are for later syncs' speed: failing is no harm. limb-ingest
+		 * writes meanwhile, maybe beyond all that it has told: so only at the end. */
+		(void)io_append_zeros(c->pack_fds[0], c->fill_bytes, "pack.fill");
 	}
 	c->pack_result = r;
 }
@@ -406,7 +407,7 @@ static void round_publish(struct commit *c)
 		commit_fail(c, r, "sync its log and content");
 		goto out;
 	}
-	c->pack.filled = MAX(c->pack.filled, c->fill_to);
+	c->pack.filled += c->fill_bytes;
 	if (c->n_places) {
 		r = store_add(env->brain->store, c->places, c->n_places);
 		if (r < 0) {
@@ -489,13 +490,11 @@ static void round_start(struct commit *c)
 	with_pack = (c->pack.fd >= 0 && c->pack.dirty) || c->old.fd >= 0;
 	c->pack_fds[0] = c->pack.fd >= 0 && c->pack.dirty ? c->pack.fd : -1;
 	c->pack_fds[1] = c->old.fd;
-	c->fill_from = c->fill_to = 0;
+	c->fill_bytes = 0;
 	/* A bulk load runs ahead of the zeros at once; there they would only cost. */
 	if (c->pack_fds[0] >= 0 && c->pack.end + PACK_FILL_LOW > c->pack.filled &&
-	    c->pack.end < c->pack.filled) {
-		c->fill_from = c->pack.filled;
-		c->fill_to = MIN(c->pack.filled + PACK_FILL_BYTES, (uint64_t)PACK_SEAL_BYTES);
-	}
+	    c->pack.end < c->pack.filled && c->pack.filled < PACK_SEAL_BYTES)
+		c->fill_bytes = PACK_FILL_BYTES;
 	c->pack.dirty = false;
 	c->pack_result = 0;
 	c->dirty = false;

@@ -205,6 +205,28 @@ static void fills_zeros(void **state)
 	assert_int_equal(io_fill_zeros(fd, to, to, "t"), 0);
 }
 
+/* Zeros are put behind the end that the file has by then: what another descriptor wrote
+ * beyond the old end stays, and what it writes later goes where it says. */
+static void appends_zeros(void **state)
+{
+	const size_t n = 300001;
+	cleanup_free uint8_t *data = malloc(n + 20);
+	cleanup_close int fd = open_new("f", 0);
+	cleanup_close int other = openat(scratch, "f", O_WRONLY | O_CLOEXEC);
+
+	assert_int_equal(io_write_full(fd, "ab", 2, "t"), 0);
+	assert_int_equal(io_pwrite_full(other, "cdef", 4, 2, "t"), 0);
+	assert_int_equal(io_append_zeros(fd, n, "t"), 0);
+	assert_int_equal(io_pwrite_full(other, "gh", 2, 6, "t"), 0);
+	assert_int_equal(io_write_full(fd, "CD", 2, "t"), 0); /* its own place is as before */
+	assert_int_equal(io_pread_full(fd, data, n + 20, 0, "t"), n + 6);
+	assert_memory_equal(data, "abCDefgh", 8);
+	for (size_t i = 8; i < n + 6; i++)
+		assert_int_equal(data[i], 0);
+	assert_int_equal(io_append_zeros(fd, 0, "t"), 0);
+	assert_int_equal(io_append_zeros(-1, 1, "t"), -EBADF);
+}
+
 /* Truncate, rename and unlink do what their system calls do. */
 static void steps(void **state)
 {
@@ -509,6 +531,7 @@ int main(void)
 		cmocka_unit_test(reads_whole_through_signals),
 		cmocka_unit_test(some_never_waits),
 		WITH(scratch_setup, fills_zeros, scratch_teardown),
+		WITH(scratch_setup, appends_zeros, scratch_teardown),
 		WITH(scratch_setup, steps, scratch_teardown),
 #ifdef LIMB_FAULTS
 		WITH(scratch_setup, observer_sees_writes, observe_teardown),
