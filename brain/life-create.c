@@ -397,7 +397,7 @@ static bool judge(struct call *call, struct request *q)
 		return false;
 	}
 	if (env_find(b, q->name)) {
-		call_fail(call, "environment_exists", q->name, "limb inspect",
+		call_fail(call, "environment_exists", q->name, "limb inspect NAME",
 			  "there is an environment '%s' already; choose another name, or remove it "
 			  "with: limb rm %s",
 			  q->name, q->name);

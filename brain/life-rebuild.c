@@ -38,7 +38,7 @@ static void rebuild_fail_now(struct life *l)
 			     detail, env->name);
 	life_done(l, NULL);
 	if (call)
-		call_fail(call, code, env->name, "limb rebuild",
+		call_fail(call, code, env->name, "limb rebuild NAME",
 			  "cannot rebuild '%s': %s; its journal is whole, try again", env->name,
 			  detail);
 }
@@ -319,7 +319,7 @@ void life_rebuild(struct call *call)
 	if (!env)
 		return;
 	if (call_str(call, "at")) {
-		call_fail(call, "unsupported", env->name, "limb rebuild",
+		call_fail(call, "unsupported", env->name, "limb rebuild NAME",
 			  "this limbfs rebuilds the newest durable state only; leave --at away");
 		return;
 	}
@@ -332,7 +332,7 @@ void life_rebuild(struct call *call)
 	}
 	alive = link_up(env) && !env->halted;
 	if (alive && !call_bool(call, "force")) {
-		call_fail(call, "conflict", env->name, "limb rebuild --force",
+		call_fail(call, "conflict", env->name, "limb rebuild NAME --force",
 			  "environment '%s' is alive; to make it anew all the same (a label is set "
 			  "first) add --force",
 			  env->name);

@@ -88,7 +88,8 @@ struct env *life_env(struct call *call, bool may_be_busy)
 		return NULL;
 	}
 	if (!env->log && strcmp(call->verb->name, "rm") != 0) {
-		call_fail(call, "halted", name, "limb journal verify", "environment '%s': %s", name,
+		call_fail(call, "halted", name, "limb journal verify NAME", "environment '%s': %s",
+			  name,
 			  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
 		return NULL;
 	}
@@ -639,7 +640,7 @@ static void remove_deleted(struct life *l, const struct provider_error *err)
 		struct call *call = take_ptr(&l->call);
 
 		life_done(l, NULL);
-		call_fail(call, err->code, env->name, "limb rm --force",
+		call_fail(call, err->code, env->name, "limb rm NAME --force",
 			  "the sandbox of '%s' cannot be removed: %s", env->name, err->detail);
 		return;
 	}
@@ -654,7 +655,7 @@ static void remove_synced(struct env *env, const struct barrier_result *res, voi
 		struct call *call = take_ptr(&l->call);
 
 		life_done(l, NULL);
-		call_fail(call, "unsynced", env->name, "limb rm --force",
+		call_fail(call, "unsynced", env->name, "limb rm NAME --force",
 			  "environment '%s' cannot be synced before its removal (%s): what it "
 			  "changed last "
 			  "may be nowhere else",

@@ -130,6 +130,15 @@ static int exit_of(const char *code)
 	return strcmp(code, "timed_out") == 0 ? 124 : 125;
 }
 
+/* A step's NAME is the environment that the failure is about. */
+static json_t *step_json(const char *step, const char *env)
+{
+	const char *name = env ? strstr(step, "NAME") : NULL;
+
+	return name ? json_sprintf("%.*s%s%s", (int)(name - step), step, env, name + 4)
+		    : json_string(step);
+}
+
 static void call_vfail(struct call *call, const char *code, json_t *fields, const char *env,
 		       const char *next_step, const char *fmt, va_list ap)
 {
@@ -139,7 +148,7 @@ static void call_vfail(struct call *call, const char *code, json_t *fields, cons
 	if (vasprintf(&detail, fmt, ap) < 0)
 		detail = NULL;
 	if (next_step)
-		(void)json_array_append_new(steps, json_string(next_step));
+		(void)json_array_append_new(steps, step_json(next_step, env));
 	data = json_pack("{s:s, s:s, s:o, s:i}", "error", code, "detail", detail ? detail : code,
 			 "next_steps", steps, "exit", exit_of(code));
 	if (!data) /* a name that is not UTF-8 got into the text */

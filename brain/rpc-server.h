@@ -35,7 +35,8 @@ int rpc_server_start(struct brain *b, char **ret_why);
 void rpc_server_stop(struct brain *b);
 
 void call_ok(struct call *call, json_t *result); /* steals */
-/* code of the contract; next_step may be NULL; env names the environment or is NULL. */
+/* code of the contract; next_step may be NULL, and NAME in it stands for env; env names the
+ * environment or is NULL. */
 void call_fail(struct call *call, const char *code, const char *env, const char *next_step,
 	       const char *fmt, ...) _printf_(5, 6);
 /* The same with fields of its own (stolen) merged into the error object. */

@@ -43,7 +43,7 @@ struct env *verb_live_env(struct call *call)
 	if (!env || link_up(env)) {
 		if (env && (env->halted || env->failed)) {
 			why = env->n_reasons ? env->reasons[0].detail : "see limb status";
-			call_fail(call, "halted", env->name, "limb rebuild",
+			call_fail(call, "halted", env->name, "limb rebuild NAME",
 				  "environment '%s' is halted: %s", env->name, why);
 			return NULL;
 		}
@@ -51,15 +51,15 @@ struct env *verb_live_env(struct call *call)
 	}
 	why = env->n_reasons ? env->reasons[0].detail : NULL;
 	if (env->hostile)
-		call_fail(call, "hostile", env->name, "limb start",
+		call_fail(call, "hostile", env->name, "limb start NAME",
 			  "environment '%s' is cut off: %s", env->name,
 			  why ? why : "it broke a rule");
 	else if (env->halted || env->failed)
-		call_fail(call, "halted", env->name, "limb rebuild",
+		call_fail(call, "halted", env->name, "limb rebuild NAME",
 			  "environment '%s' is halted: %s", env->name,
 			  why ? why : "see limb status");
 	else if (!env->wanted)
-		call_fail(call, "not_running", env->name, "limb start",
+		call_fail(call, "not_running", env->name, "limb start NAME",
 			  "environment '%s' is stopped; start it with: limb start %s", env->name,
 			  env->name);
 	else

@@ -266,7 +266,7 @@ void verb_rm(struct call *call)
 		return;
 	if (!*clean) {
 		free(clean);
-		call_fail(call, "invalid_path", env->name, "limb rm",
+		call_fail(call, "invalid_path", env->name, "limb rm NAME",
 			  "that is the root of environment '%s'; to remove the environment: limb "
 			  "rm %s",
 			  env->name, env->name);
