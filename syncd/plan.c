@@ -56,7 +56,7 @@ void plan_fill_node(const struct sync *sy, const struct stamp *st, struct node *
 	}
 }
 
-static uint64_t size_of(const struct stamp *st)
+uint64_t plan_size_of(const struct stamp *st)
 {
 	if (S_ISREG(st->mode) || S_ISLNK(st->mode))
 		return st->size;
@@ -74,7 +74,7 @@ void plan_fill_shadow(struct sync *sy, const struct stamp *st, struct shadow_nod
 {
 	*ret = (struct shadow_node){
 		.inode = st->inode,
-		.size = size_of(st),
+		.size = plan_size_of(st),
 		.mtime_ns = st->mtime_ns,
 		.ctime_ns = st->ctime_ns,
 		.uid = st->uid,
@@ -129,7 +129,7 @@ uint32_t plan_find_node(const struct sync *sy, const struct stamp *st)
 }
 
 /* By stat alone, under the mask: is there nothing to send? */
-static bool is_equal(const struct sync *sy, const struct shadow_node *n, const struct stamp *st)
+bool plan_stat_equal(const struct sync *sy, const struct shadow_node *n, const struct stamp *st)
 {
 	uint32_t unheld = sy->root.unheld, modes = 07777;
 	int64_t unit_ns = unheld & NODE_MASK_NS ? 1000000000 : 1;
@@ -142,7 +142,7 @@ static bool is_equal(const struct sync *sy, const struct shadow_node *n, const s
 		return false;
 	if (!(unheld & NODE_MASK_OWNER) && (n->uid != st->uid || n->gid != st->gid))
 		return false;
-	return n->inode == st->inode && n->size == size_of(st) &&
+	return n->inode == st->inode && n->size == plan_size_of(st) &&
 	       (n->mode & modes) == (st->mode & modes) &&
 	       n->mtime_ns / unit_ns == st->mtime_ns / unit_ns && n->ctime_ns == st->ctime_ns &&
 	       !!(n->flags & SHADOW_BOUNDARY) == plan_is_boundary(sy, st);
@@ -153,13 +153,12 @@ bool plan_is_equal(const struct sync *sy, uint32_t n, const struct stamp *st)
 	const struct shadow_node *node = shadow_node(&sy->shadow, n);
 
 	return !(node->flags & (SHADOW_RACY | SHADOW_TORN | SHADOW_MOUNTED)) &&
-	       is_equal(sy, node, st);
+	       plan_stat_equal(sy, node, st);
 }
 
 /* ---- small steps ---- */
 
-static void path_reason(struct sync *sy, const char *code, const struct item *it,
-			const char *detail)
+void plan_path_reason(struct sync *sy, const char *code, const struct item *it, const char *detail)
 {
 	cleanup_free char *path =
 		shadow_path(&sy->shadow, it->dir ? it->dir : SHADOW_ROOT, it->name, it->len);
@@ -168,7 +167,7 @@ static void path_reason(struct sync *sy, const char *code, const struct item *it
 		status_set(sy, code, path, 0, detail);
 }
 
-static void path_clear(struct sync *sy, const char *code, const struct item *it)
+void plan_path_clear(struct sync *sy, const char *code, const struct item *it)
 {
 	cleanup_free char *path = NULL;
 
@@ -179,7 +178,7 @@ static void path_clear(struct sync *sy, const char *code, const struct item *it)
 		status_clear(sy, code, path);
 }
 
-static void list_dir(struct sync *sy, const struct item *it, uint32_t n, bool deep)
+void plan_list_dir(struct sync *sy, const struct item *it, uint32_t n, bool deep)
 {
 	(void)dirty_mark(&sy->dirty, ITEM_LIST, n, "", 0,
 			 (uint8_t)(ITEM_SCAN | (deep ? ITEM_DEEP : 0)), it);
@@ -202,7 +201,7 @@ void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from)
 			 from);
 }
 
-static void retry_later(struct sync *sy, struct item *it)
+void plan_retry_later(struct sync *sy, struct item *it)
 {
 	unsigned shift = MIN(it->tries, 6);
 
@@ -233,10 +232,10 @@ static bool sweep_waits(struct sync *sy, struct item *it)
 void plan_failed(struct sync *sy, struct item *it, int error)
 {
 	if (error == -ESTALE || error == -ENOTDIR || error == -ELOOP || error == -ENOMEM) {
-		retry_later(sy, it);
+		plan_retry_later(sy, it);
 		return;
 	}
-	path_reason(sy, "unreadable", it, strerror(-error));
+	plan_path_reason(sy, "unreadable", it, strerror(-error));
 	dirty_done(&sy->dirty, it);
 }
 
@@ -245,11 +244,11 @@ static void dir_is_stale(struct sync *sy, struct item *it)
 {
 	if (!it->dir || it->dir == SHADOW_ROOT) {
 		(void)sync_root_ok(sy);
-		retry_later(sy, it);
+		plan_retry_later(sy, it);
 		return;
 	}
 	plan_mark_own(sy, it->dir, it);
-	retry_later(sy, it);
+	plan_retry_later(sy, it);
 	/* It waits until its directory has been found; that may take a round. */
 	if (it->tries > TRIES_MAX)
 		dirty_rest(&sy->dirty, it, clock_mono_ms() + 1000);
@@ -286,7 +285,7 @@ void plan_dir_failed(struct sync *sy, struct item *it, const struct scan_dir *d)
 	case -ESTALE: dir_is_stale(sy, it); return;
 	case -ENOMEM:
 	case -EMFILE:
-	case -ENFILE: retry_later(sy, it); return;
+	case -ENFILE: plan_retry_later(sy, it); return;
 	case -EXDEV:
 		if (d->dir == SHADOW_ROOT)
 			(void)sync_root_ok(sy);
@@ -319,17 +318,17 @@ static void seen_same(struct sync *sy, struct item *it, uint32_t n)
 		}
 		if (node->flags & SHADOW_MOUNTED) {
 			mount_is_back(sy, n);
-			list_dir(sy, it, n, true);
+			plan_list_dir(sy, it, n, true);
 		}
 		if (!boundary && ((it->flags & ITEM_DEEP) || (!d->wd && !d->polled)))
-			list_dir(sy, it, n, true);
+			plan_list_dir(sy, it, n, true);
 	}
 	if (!content && !(node->flags & (SHADOW_RACY | SHADOW_TORN)) &&
-	    is_equal(sy, node, &it->st)) {
+	    plan_stat_equal(sy, node, &it->st)) {
 		dirty_done(&sy->dirty, it);
 		return;
 	}
-	if (!is_equal(sy, node, &it->st) && sweep_waits(sy, it))
+	if (!plan_stat_equal(sy, node, &it->st) && sweep_waits(sy, it))
 		return;
 	dirty_move(&sy->dirty, it, ITEM_WANTED);
 }
@@ -361,15 +360,15 @@ void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 			dirty_done(&sy->dirty, it);
 			return;
 		}
-		retry_later(sy, it);
+		plan_retry_later(sy, it);
 		return;
 	}
 	if (adopt_name(sy, it, n) < 0) {
-		retry_later(sy, it);
+		plan_retry_later(sy, it);
 		return;
 	}
 	if (d && ((it->flags & ITEM_DEEP) || !d->wd))
-		list_dir(sy, it, n, true);
+		plan_list_dir(sy, it, n, true);
 	dirty_move(&sy->dirty, it, ITEM_WANTED);
 }
 
@@ -415,7 +414,7 @@ void plan_missing(struct sync *sy, struct item *it)
 	if (it->dir && shadow_attached(&sy->shadow, it->dir))
 		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
 	if (!e) {
-		path_clear(sy, "unreadable", it);
+		plan_path_clear(sy, "unreadable", it);
 		dirty_done(&sy->dirty, it);
 		return;
 	}
@@ -473,195 +472,8 @@ void plan_absent(struct sync *sy, struct item *it, bool confirmed, int error)
 			dirty_retry(&sy->dirty, it);
 		return;
 	}
-	path_clear(sy, "unreadable", it);
+	plan_path_clear(sy, "unreadable", it);
 	sy->emit.from = it;
 	(void)emit_unlink(sy, e, LIMB__EVIDENCE__EVIDENCE_ABSENT);
 	dirty_done(&sy->dirty, it);
-}
-
-/* ---- captured ---- */
-
-static void refuse(struct sync *sy, struct item *it, int r)
-{
-	if (r == -ENOSPC)
-		status_set(sy, "no_space", NULL, 0, "all node ids of this incarnation are used");
-	sy->status.refused++;
-	it->tries = TRIES_MAX;
-	retry_later(sy, it);
-}
-
-/* A file that can be seen and not read: its attributes are sent if its bytes are surely those
- * that are known; otherwise the last known version stays, and the reason shows. */
-static void captured_unreadable(struct sync *sy, struct item *it, const struct capture *c)
-{
-	uint32_t e = it->dir ? shadow_find(&sy->shadow, it->dir, it->name, it->len) : 0;
-	struct shadow_node *old = NULL, sig;
-	struct node node;
-	uint32_t n;
-
-	path_reason(sy, "unreadable", it, strerror(-c->error));
-	if (e) {
-		n = shadow_entry(&sy->shadow, e)->node;
-		old = shadow_node(&sy->shadow, n);
-		if (plan_is_node(sy, n, &it->st) && old->size == size_of(&it->st) &&
-		    old->mtime_ns == it->st.mtime_ns && !is_equal(sy, old, &it->st)) {
-			plan_fill_node(sy, &it->st, &node);
-			node.unheld |= NODE_MASK_XATTR_USER;
-			plan_fill_shadow(sy, &it->st, &sig);
-			sig.id = old->id;
-			sig.flags |= SHADOW_RACY;
-			memcpy(sig.sha, old->sha, sizeof(sig.sha));
-			(void)emit_put(sy, n, &sig, &node, NULL);
-		}
-	}
-	dirty_done(&sy->dirty, it);
-}
-
-static bool has_unknown_names(const struct sync *sy, const struct item *it, const struct capture *c)
-{
-	uint32_t e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
-
-	return e && shadow_names(&sy->shadow, shadow_entry(&sy->shadow, e)->node) < c->st.nlink;
-}
-
-static void rest_or_done(struct sync *sy, struct item *it, const struct capture *c)
-{
-	/* Sending costs, too: 10 ns a byte. */
-	uint64_t cost_ns = c->cost_ns + c->st.size * 10, now_ms = clock_mono_ms();
-	uint64_t rest_ms = cost_ns * 9 / 1000000;
-
-	if (c->torn) {
-		/* Somebody waits for it: often enough to find it at rest. */
-		if (it->bits)
-			rest_ms = MIN(rest_ms, (uint64_t)RETRY_REST_MS);
-		dirty_retry(&sy->dirty, it);
-		it->flags |= ITEM_CONTENT;
-		dirty_rest(&sy->dirty, it, now_ms + MAX(rest_ms, (uint64_t)RETRY_REST_MS));
-		return;
-	}
-	/* It has a name that we do not know yet, and that may go (link, then unlink of a temporary
-	 * name): no event would tell of the times that changes. */
-	if (!S_ISDIR(c->st.mode) && c->st.nlink > 1 && it->tries == 0 && !it->again &&
-	    has_unknown_names(sy, it, c)) {
-		dirty_retry(&sy->dirty, it);
-		dirty_rest(&sy->dirty, it, now_ms + RETRY_REST_MS);
-		return;
-	}
-	if (it->again) {
-		dirty_done(&sy->dirty, it);
-		if (rest_ms && !it->bits)
-			dirty_rest(&sy->dirty, it, now_ms + rest_ms);
-		return;
-	}
-	dirty_done(&sy->dirty, it);
-}
-
-static int update(struct sync *sy, uint32_t n, struct shadow_node *sig, const struct node *node,
-		  const struct capture *c, const struct emit_content *content)
-{
-	struct shadow_node *old = shadow_node(&sy->shadow, n);
-	bool same = !content ||
-		    (!content->stream && old->size == sig->size && !(old->flags & SHADOW_TORN) &&
-		     memcmp(old->sha, sig->sha, sizeof(sig->sha)) == 0);
-
-	sig->id = old->id;
-	sig->flags |= old->flags & SHADOW_MOUNTED;
-	if (same && !c->torn && is_equal(sy, old, &c->st)) {
-		/* Only doubt is settled. */
-		if (!(sig->flags & SHADOW_RACY))
-			old->flags &= ~(uint32_t)SHADOW_RACY;
-		return 0;
-	}
-	if (S_ISREG(sig->mode) && !content) {
-		memcpy(sig->sha, old->sha, sizeof(sig->sha));
-		if (old->flags & SHADOW_TORN)
-			sig->flags |= SHADOW_TORN;
-	}
-	return emit_put(sy, n, sig, node, same ? NULL : content);
-}
-
-void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
-		   const uint8_t *content, const uint8_t *text, uint32_t stream)
-{
-	struct emit_content sent = {.data = content, .stream = stream};
-	bool is_file = S_ISREG(c->st.mode), was_foreign = false;
-	uint32_t e = 0, n = 0;
-	struct shadow_node sig;
-	struct node node;
-	int r;
-
-	sy->emit.from = it;
-	if (c->error == -ENOENT) {
-		plan_missing(sy, it);
-		return;
-	}
-	if (c->error == -EACCES || c->error == -EPERM || c->error == -EIO) {
-		captured_unreadable(sy, it, c);
-		return;
-	}
-	if (c->error < 0) {
-		plan_failed(sy, it, c->error);
-		return;
-	}
-	if (it->dir && !shadow_attached(&sy->shadow, it->dir)) {
-		dirty_done(&sy->dirty, it);
-		return;
-	}
-	it->st = c->st;
-	if (c->large) {
-		dirty_move(&sy->dirty, it, ITEM_STREAM);
-		return;
-	}
-	if (it->dir) {
-		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
-		n = e ? shadow_entry(&sy->shadow, e)->node : 0;
-	} else {
-		n = SHADOW_ROOT;
-	}
-	/* The tree has changed while it was read: judge it again. */
-	if ((n && !plan_is_node(sy, n, &c->st) && !(it->flags & ITEM_REPLACES)) ||
-	    ((!n || !plan_is_node(sy, n, &c->st)) && plan_find_node(sy, &c->st))) {
-		dirty_move(&sy->dirty, it, ITEM_LATE);
-		return;
-	}
-	plan_fill_node(sy, &c->st, &node);
-	plan_fill_shadow(sy, &c->st, &sig);
-	node.torn = c->torn;
-	node.unheld |= c->kept;
-	if (c->torn)
-		sig.flags |= SHADOW_TORN;
-	memcpy(sig.sha, c->sha, sizeof(sig.sha));
-	if (is_file)
-		memcpy(node.content.sha256, c->sha, SHA256_BYTES);
-	node.content.holes = c->holes;
-	node.target = text + c->target;
-	node.target_len = (uint32_t)c->target_len;
-	node.xattrs = text + c->xattrs;
-	node.xattrs_len = (uint32_t)c->xattrs_len;
-	if (n && plan_is_node(sy, n, &c->st)) {
-		was_foreign = shadow_node(&sy->shadow, n)->flags & SHADOW_FOREIGN;
-		/* A stream that was only hashed: its bytes are those that are known. */
-		r = update(sy, n, &sig, &node, c, is_file && (content || stream) ? &sent : NULL);
-	} else {
-		r = emit_create(sy, it->dir, it->name, it->len, &sig, &node,
-				is_file ? &sent : NULL);
-		if (r == 0 && S_ISDIR(c->st.mode) && !plan_is_boundary(sy, &c->st))
-			list_dir(sy, it,
-				 shadow_entry(&sy->shadow,
-					      shadow_find(&sy->shadow, it->dir, it->name, it->len))
-					 ->node,
-				 true);
-	}
-	if (r < 0) {
-		refuse(sy, it, r);
-		return;
-	}
-	if (was_foreign && S_ISDIR(c->st.mode) && !plan_is_boundary(sy, &c->st))
-		list_dir(sy, it, n, true);
-	if (sy->scanning && is_file) {
-		sy->status.scanned_files++;
-		sy->status.scanned_bytes += c->st.size;
-	}
-	path_clear(sy, "unreadable", it);
-	rest_or_done(sy, it, c);
 }

@@ -44,4 +44,14 @@ bool plan_is_boundary(const struct sync *sy, const struct stamp *st);
 void plan_fill_node(const struct sync *sy, const struct stamp *st, struct node *ret);
 void plan_fill_shadow(struct sync *sy, const struct stamp *st, struct shadow_node *ret);
 
+/* ---- between plan*.c ---- */
+
+/* By stat alone, under the mask: is there nothing to send? */
+bool plan_stat_equal(const struct sync *sy, const struct shadow_node *n, const struct stamp *st);
+uint64_t plan_size_of(const struct stamp *st); /* as the shadow keeps it */
+void plan_list_dir(struct sync *sy, const struct item *it, uint32_t n, bool deep);
+void plan_retry_later(struct sync *sy, struct item *it);
+void plan_path_reason(struct sync *sy, const char *code, const struct item *it, const char *detail);
+void plan_path_clear(struct sync *sy, const char *code, const struct item *it);
+
 #endif

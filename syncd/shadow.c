@@ -3,139 +3,23 @@
 #include <assert.h>
 #include <sys/stat.h>
 
-enum {
-	CHUNK_BITS = 10,
-	CHUNK = 1 << CHUNK_BITS,
-	ARENA_UNIT = 8,
-	ARENA_CHUNK_BITS = 13, /* units: 64 KiB */
-	ARENA_CHUNK = 1 << ARENA_CHUNK_BITS,
-	HASH_MIN = 64,
-};
-
-/* ---- tables ---- */
-
-static void *table_at(const struct shadow_table *t, uint32_t i)
-{
-	return (uint8_t *)t->chunks[i >> CHUNK_BITS] + (size_t)(i & (CHUNK - 1)) * t->size;
-}
-
-static uint32_t table_new(struct shadow_table *t)
-{
-	uint32_t i = t->free;
-	void *p;
-
-	if (i) {
-		p = table_at(t, i);
-		memcpy(&t->free, p, sizeof(t->free));
-		memset(p, 0, t->size);
-		return i;
-	}
-	if (t->next == 0)
-		t->next = 1;
-	i = t->next;
-	if ((i >> CHUNK_BITS) >= t->n_chunks) {
-		void **chunks = reallocarray(t->chunks, t->n_chunks + 1, sizeof(*chunks));
-
-		if (!chunks)
-			return 0;
-		t->chunks = chunks;
-		chunks[t->n_chunks] = calloc(CHUNK, t->size);
-		if (!chunks[t->n_chunks])
-			return 0;
-		t->n_chunks++;
-	}
-	t->next++;
-	return i;
-}
-
-static void table_free(struct shadow_table *t, uint32_t i)
-{
-	void *p = table_at(t, i);
-
-	memset(p, 0, t->size);
-	memcpy(p, &t->free, sizeof(t->free));
-	t->free = i;
-}
-
-static void table_done(struct shadow_table *t)
-{
-	for (uint32_t i = 0; i < t->n_chunks; i++)
-		free(t->chunks[i]);
-	free(t->chunks);
-	*t = (struct shadow_table){.size = t->size};
-}
+#include "syncd/shadow-table.h"
 
 struct shadow_node *shadow_node(const struct shadow *sh, uint32_t n)
 {
-	return table_at(&sh->nodes, n);
+	return shadow_table_at(&sh->nodes, n);
 }
 
 struct shadow_entry *shadow_entry(const struct shadow *sh, uint32_t e)
 {
-	return table_at(&sh->entries, e);
+	return shadow_table_at(&sh->entries, e);
 }
 
 struct shadow_dir *shadow_dir(const struct shadow *sh, uint32_t n)
 {
 	uint32_t d = shadow_node(sh, n)->dir;
 
-	return d ? table_at(&sh->dirs, d) : NULL;
-}
-
-/* ---- names ---- */
-
-static uint8_t *arena_at(const struct shadow *sh, uint32_t at)
-{
-	return sh->arena[at >> ARENA_CHUNK_BITS] + (size_t)(at & (ARENA_CHUNK - 1)) * ARENA_UNIT;
-}
-
-static uint32_t arena_units(size_t len)
-{
-	return (uint32_t)((len + 1 + ARENA_UNIT - 1) / ARENA_UNIT);
-}
-
-static uint32_t arena_add(struct shadow *sh, const char *name, size_t len)
-{
-	uint32_t units = arena_units(len), at = sh->arena_free[units];
-	uint8_t *p;
-
-	if (at) {
-		memcpy(&sh->arena_free[units], arena_at(sh, at), sizeof(uint32_t));
-	} else {
-		/* A name lies in one chunk; the rest of a full one is lost. */
-		uint32_t left = ARENA_CHUNK - (sh->arena_next & (ARENA_CHUNK - 1));
-
-		if (sh->arena_chunks == 0 || left < units ||
-		    (sh->arena_next >> ARENA_CHUNK_BITS) >= sh->arena_chunks) {
-			uint8_t **arena =
-				reallocarray(sh->arena, sh->arena_chunks + 1, sizeof(*arena));
-
-			if (!arena)
-				return 0;
-			sh->arena = arena;
-			arena[sh->arena_chunks] = malloc((size_t)ARENA_CHUNK * ARENA_UNIT);
-			if (!arena[sh->arena_chunks])
-				return 0;
-			sh->arena_next = sh->arena_chunks << ARENA_CHUNK_BITS;
-			if (sh->arena_chunks++ == 0)
-				sh->arena_next = 1; /* 0 is none */
-		}
-		at = sh->arena_next;
-		sh->arena_next += units;
-	}
-	p = arena_at(sh, at);
-	p[0] = (uint8_t)len;
-	memcpy(p + 1, name, len);
-	return at;
-}
-
-void shadow_free_name(struct shadow *sh, uint32_t name)
-{
-	uint8_t *p = arena_at(sh, name);
-	uint32_t units = arena_units(p[0]);
-
-	memcpy(p, &sh->arena_free[units], sizeof(uint32_t));
-	sh->arena_free[units] = name;
+	return d ? shadow_table_at(&sh->dirs, d) : NULL;
 }
 
 const char *shadow_name(const struct shadow *sh, uint32_t e, uint8_t *ret_len)
@@ -146,109 +30,29 @@ const char *shadow_name(const struct shadow *sh, uint32_t e, uint8_t *ret_len)
 		*ret_len = 0;
 		return "";
 	}
-	p = arena_at(sh, shadow_entry(sh, e)->name);
+	p = shadow_arena_at(sh, shadow_entry(sh, e)->name);
 	*ret_len = p[0];
 	return (const char *)p + 1;
 }
-
-/* ---- hashes: linear probing, no tombstones ---- */
-
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 32;
-	x *= 0x9e3779b97f4a7c15ull;
-	x ^= x >> 29;
-	x *= 0xbf58476d1ce4e5b9ull;
-	return x ^ (x >> 32);
-}
-
-static uint32_t hash_name(uint32_t dir, const char *name, size_t len)
-{
-	uint64_t h = mix(dir + 0x1234567ull * len), v;
-
-	for (; len >= 8; name += 8, len -= 8) {
-		memcpy(&v, name, 8);
-		h = mix(h ^ v);
-	}
-	v = 0;
-	memcpy(&v, name, len);
-	return (uint32_t)mix(h ^ v);
-}
-
-typedef uint32_t (*hash_fn)(const struct shadow *sh, uint32_t i);
 
 static uint32_t hash_of_entry(const struct shadow *sh, uint32_t e)
 {
 	uint8_t len;
 	const char *name = shadow_name(sh, e, &len);
 
-	return hash_name(shadow_entry(sh, e)->parent, name, len);
+	return shadow_hash_name(shadow_entry(sh, e)->parent, name, len);
 }
 
 static uint32_t hash_of_inode(const struct shadow *sh, uint32_t n)
 {
 	const struct shadow_node *node = shadow_node(sh, n);
 
-	return (uint32_t)mix(node->inode + ((uint64_t)node->device << 48));
+	return (uint32_t)shadow_mix(node->inode + ((uint64_t)node->device << 48));
 }
 
 static uint32_t hash_of_id(const struct shadow *sh, uint32_t n)
 {
-	return (uint32_t)mix(shadow_node(sh, n)->id);
-}
-
-static void hash_put(struct shadow_hash *h, uint32_t hash, uint32_t i)
-{
-	uint32_t at = hash & h->mask;
-
-	while (h->slots[at])
-		at = (at + 1) & h->mask;
-	h->slots[at] = i;
-	h->used++;
-}
-
-static int hash_add(const struct shadow *sh, struct shadow_hash *h, hash_fn fn, uint32_t i)
-{
-	if (!h->slots || (uint64_t)(h->used + 1) * 4 > (uint64_t)(h->mask + 1) * 3) {
-		uint32_t n = h->slots ? (h->mask + 1) * 2 : HASH_MIN;
-		struct shadow_hash bigger = {.mask = n - 1};
-
-		bigger.slots = calloc(n, sizeof(*bigger.slots));
-		if (!bigger.slots)
-			return -ENOMEM;
-		for (uint32_t k = 0; h->slots && k <= h->mask; k++)
-			if (h->slots[k])
-				hash_put(&bigger, fn(sh, h->slots[k]), h->slots[k]);
-		free(h->slots);
-		*h = bigger;
-	}
-	hash_put(h, fn(sh, i), i);
-	return 0;
-}
-
-/* Removes i if it is there; what follows moves up so that no gap cuts a run. */
-static void hash_remove(const struct shadow *sh, struct shadow_hash *h, hash_fn fn, uint32_t i)
-{
-	uint32_t at, next;
-
-	if (!h->slots)
-		return;
-	at = fn(sh, i) & h->mask;
-	while (h->slots[at] != i) {
-		if (!h->slots[at])
-			return;
-		at = (at + 1) & h->mask;
-	}
-	h->used--;
-	for (next = (at + 1) & h->mask; h->slots[next]; next = (next + 1) & h->mask) {
-		uint32_t home = fn(sh, h->slots[next]) & h->mask;
-
-		if (((next - home) & h->mask) >= ((next - at) & h->mask)) {
-			h->slots[at] = h->slots[next];
-			at = next;
-		}
-	}
-	h->slots[at] = 0;
+	return (uint32_t)shadow_mix(shadow_node(sh, n)->id);
 }
 
 uint32_t shadow_find(const struct shadow *sh, uint32_t dir, const char *name, size_t len)
@@ -257,10 +61,10 @@ uint32_t shadow_find(const struct shadow *sh, uint32_t dir, const char *name, si
 
 	if (!h->slots)
 		return 0;
-	for (uint32_t at = hash_name(dir, name, len) & h->mask; h->slots[at];
+	for (uint32_t at = shadow_hash_name(dir, name, len) & h->mask; h->slots[at];
 	     at = (at + 1) & h->mask) {
 		const struct shadow_entry *e = shadow_entry(sh, h->slots[at]);
-		const uint8_t *p = arena_at(sh, e->name);
+		const uint8_t *p = shadow_arena_at(sh, e->name);
 
 		if (e->parent == dir && p[0] == len && memcmp(p + 1, name, len) == 0)
 			return h->slots[at];
@@ -276,7 +80,7 @@ uint32_t shadow_find_inode(const struct shadow *sh, uint16_t device, uint64_t in
 
 	if (!h->slots || inode == 0)
 		return 0;
-	home = (uint32_t)mix(inode + ((uint64_t)device << 48));
+	home = (uint32_t)shadow_mix(inode + ((uint64_t)device << 48));
 	for (;;) {
 		uint32_t i = h->slots[(home + *pos) & h->mask];
 		const struct shadow_node *n;
@@ -296,7 +100,8 @@ uint32_t shadow_find_id(const struct shadow *sh, uint64_t id)
 
 	if (!h->slots)
 		return 0;
-	for (uint32_t at = (uint32_t)mix(id) & h->mask; h->slots[at]; at = (at + 1) & h->mask)
+	for (uint32_t at = (uint32_t)shadow_mix(id) & h->mask; h->slots[at];
+	     at = (at + 1) & h->mask)
 		if (shadow_node(sh, h->slots[at])->id == id)
 			return h->slots[at];
 	return 0;
@@ -310,14 +115,14 @@ static int index_node(struct shadow *sh, uint32_t n)
 	int r;
 
 	if (node->inode) {
-		r = hash_add(sh, &sh->by_inode, hash_of_inode, n);
+		r = shadow_hash_add(sh, &sh->by_inode, hash_of_inode, n);
 		if (r < 0)
 			return r;
 	}
 	if (node->dir) {
-		r = hash_add(sh, &sh->by_id, hash_of_id, n);
+		r = shadow_hash_add(sh, &sh->by_id, hash_of_id, n);
 		if (r < 0) {
-			hash_remove(sh, &sh->by_inode, hash_of_inode, n);
+			shadow_hash_remove(sh, &sh->by_inode, hash_of_inode, n);
 			return r;
 		}
 		sh->n_dirs++;
@@ -331,9 +136,9 @@ static void unindex_node(struct shadow *sh, uint32_t n)
 	struct shadow_node *node = shadow_node(sh, n);
 
 	if (node->inode)
-		hash_remove(sh, &sh->by_inode, hash_of_inode, n);
+		shadow_hash_remove(sh, &sh->by_inode, hash_of_inode, n);
 	if (node->dir) {
-		hash_remove(sh, &sh->by_id, hash_of_id, n);
+		shadow_hash_remove(sh, &sh->by_id, hash_of_id, n);
 		sh->n_dirs--;
 	}
 	sh->n_nodes--;
@@ -344,20 +149,20 @@ static void release_node(struct shadow *sh, uint32_t n)
 	struct shadow_node *node = shadow_node(sh, n);
 
 	if (node->dir) {
-		struct shadow_dir *d = table_at(&sh->dirs, node->dir);
+		struct shadow_dir *d = shadow_table_at(&sh->dirs, node->dir);
 
 		if (d->pins) {
 			node->flags |= SHADOW_ZOMBIE;
 			return;
 		}
-		table_free(&sh->dirs, node->dir);
+		shadow_table_free(&sh->dirs, node->dir);
 	}
-	table_free(&sh->nodes, n);
+	shadow_table_free(&sh->nodes, n);
 }
 
 uint32_t shadow_add_node(struct shadow *sh, const struct shadow_node *st)
 {
-	uint32_t n = table_new(&sh->nodes);
+	uint32_t n = shadow_table_new(&sh->nodes);
 	struct shadow_node *node;
 
 	if (!n)
@@ -366,9 +171,9 @@ uint32_t shadow_add_node(struct shadow *sh, const struct shadow_node *st)
 	*node = *st;
 	node->entries = node->dir = node->refs = 0;
 	if (S_ISDIR(st->mode)) {
-		node->dir = table_new(&sh->dirs);
+		node->dir = shadow_table_new(&sh->dirs);
 		if (!node->dir) {
-			table_free(&sh->nodes, n);
+			shadow_table_free(&sh->nodes, n);
 			return 0;
 		}
 	}
@@ -393,14 +198,14 @@ void shadow_set_node(struct shadow *sh, uint32_t n, const struct shadow_node *st
 	bool moves = node->inode != st->inode || node->device != st->device;
 
 	if (moves && node->inode)
-		hash_remove(sh, &sh->by_inode, hash_of_inode, n);
+		shadow_hash_remove(sh, &sh->by_inode, hash_of_inode, n);
 	*node = *st;
 	node->entries = entries;
 	node->dir = dir;
 	node->refs = refs;
 	/* Without memory the inode is not found: a move becomes removal and creation. */
 	if (moves && node->inode)
-		(void)hash_add(sh, &sh->by_inode, hash_of_inode, n);
+		(void)shadow_hash_add(sh, &sh->by_inode, hash_of_inode, n);
 }
 
 uint32_t shadow_names(const struct shadow *sh, uint32_t n)
@@ -469,17 +274,17 @@ uint32_t shadow_link(struct shadow *sh, uint32_t dir, const char *name, size_t l
 	struct shadow_entry *en;
 
 	assert(shadow_dir(sh, dir) && len > 0 && len < 256);
-	e = table_new(&sh->entries);
+	e = shadow_table_new(&sh->entries);
 	if (!e)
 		return 0;
 	en = shadow_entry(sh, e);
 	en->node = n;
 	en->parent = dir;
-	en->name = arena_add(sh, name, len);
-	if (!en->name || hash_add(sh, &sh->by_name, hash_of_entry, e) < 0) {
+	en->name = shadow_arena_add(sh, name, len);
+	if (!en->name || shadow_hash_add(sh, &sh->by_name, hash_of_entry, e) < 0) {
 		if (en->name)
 			shadow_free_name(sh, en->name);
-		table_free(&sh->entries, e);
+		shadow_table_free(&sh->entries, e);
 		return 0;
 	}
 	siblings_add(sh, e);
@@ -492,17 +297,17 @@ int shadow_move(struct shadow *sh, uint32_t e, uint32_t dir, const char *name, s
 		uint32_t *ret_old_name)
 {
 	struct shadow_entry *en = shadow_entry(sh, e);
-	uint32_t at = arena_add(sh, name, len);
+	uint32_t at = shadow_arena_add(sh, name, len);
 
 	if (!at)
 		return -ENOMEM;
 	*ret_old_name = en->name;
-	hash_remove(sh, &sh->by_name, hash_of_entry, e);
+	shadow_hash_remove(sh, &sh->by_name, hash_of_entry, e);
 	siblings_remove(sh, e);
 	en->parent = dir;
 	en->name = at;
 	/* Room was made by the removal. */
-	(void)hash_add(sh, &sh->by_name, hash_of_entry, e);
+	(void)shadow_hash_add(sh, &sh->by_name, hash_of_entry, e);
 	siblings_add(sh, e);
 	return 0;
 }
@@ -511,12 +316,12 @@ void shadow_move_back(struct shadow *sh, uint32_t e, uint32_t dir, uint32_t old_
 {
 	struct shadow_entry *en = shadow_entry(sh, e);
 
-	hash_remove(sh, &sh->by_name, hash_of_entry, e);
+	shadow_hash_remove(sh, &sh->by_name, hash_of_entry, e);
 	siblings_remove(sh, e);
 	shadow_free_name(sh, en->name);
 	en->parent = dir;
 	en->name = old_name;
-	(void)hash_add(sh, &sh->by_name, hash_of_entry, e);
+	(void)shadow_hash_add(sh, &sh->by_name, hash_of_entry, e);
 	siblings_add(sh, e);
 }
 
@@ -541,7 +346,7 @@ uint32_t shadow_next(const struct shadow *sh, uint32_t e, uint32_t top)
  * the node stays. The top entry's next is cut first, so that the walk stays inside. */
 void shadow_detach(struct shadow *sh, uint32_t e, shadow_dir_fn left, void *userdata)
 {
-	hash_remove(sh, &sh->by_name, hash_of_entry, e);
+	shadow_hash_remove(sh, &sh->by_name, hash_of_entry, e);
 	siblings_remove(sh, e);
 	for (uint32_t i = e; i; i = shadow_next(sh, i, e)) {
 		uint32_t n = shadow_entry(sh, i)->node;
@@ -579,7 +384,7 @@ void shadow_attach(struct shadow *sh, uint32_t e, shadow_dir_fn came, void *user
 		}
 		names_add(sh, i);
 	}
-	(void)hash_add(sh, &sh->by_name, hash_of_entry, e);
+	(void)shadow_hash_add(sh, &sh->by_name, hash_of_entry, e);
 	siblings_add(sh, e);
 }
 
@@ -602,13 +407,13 @@ void shadow_free_detached(struct shadow *sh, uint32_t e)
 			continue;
 		}
 		if (!top) {
-			hash_remove(sh, &sh->by_name, hash_of_entry, i);
+			shadow_hash_remove(sh, &sh->by_name, hash_of_entry, i);
 			siblings_remove(sh, i);
 		}
 		if (node->dir)
 			node->entries = 0;
 		shadow_free_name(sh, en->name);
-		table_free(&sh->entries, i);
+		shadow_table_free(&sh->entries, i);
 		if (--node->refs == 0)
 			release_node(sh, n);
 		if (top)
@@ -732,9 +537,9 @@ int shadow_init(struct shadow *sh)
 
 void shadow_done(struct shadow *sh)
 {
-	table_done(&sh->nodes);
-	table_done(&sh->entries);
-	table_done(&sh->dirs);
+	shadow_table_done(&sh->nodes);
+	shadow_table_done(&sh->entries);
+	shadow_table_done(&sh->dirs);
 	free(sh->by_name.slots);
 	free(sh->by_inode.slots);
 	free(sh->by_id.slots);

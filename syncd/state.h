@@ -90,7 +90,20 @@ struct sync {
 	uint8_t hello_mark[ROOT_MARK_BYTES];
 };
 
-/* sync.c */
+/* sync-watch.c */
+void sync_start_watching(struct sync *sy);
+void sync_scan_is_over(struct sync *sy);
+void sync_poll_some(struct sync *sy, uint64_t now_ms);
+void sync_sweep_some(struct sync *sy);
+
+/* sync-attach.c */
+void sync_begin(struct sync *sy); /* when no work is in flight, else then */
+int sync_prepare_restore(struct sync *sy);
+void sync_run(struct sync *sy); /* the shadow is filled: scan */
+void sync_unhalt(struct sync *sy);
+bool sync_mark_ok(const struct sync *sy);
+
+/* All of them: */
 void sync_pump_soon(struct sync *sy, uint64_t delay_ms);
 void sync_pump(struct sync *sy);
 bool sync_may_send(const struct sync *sy);
