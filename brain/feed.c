@@ -54,6 +54,7 @@ struct tree_maker {
 	uint64_t *dirs; /* node ids of the path's directories */
 	size_t n_dirs, cap_dirs;
 	size_t bytes;
+	uint32_t before; /* entries sent before the walk's first: the root */
 	struct buf out;
 	/* The walk reuses the memory of its path: names that wait in the part are kept here. */
 	char names[PART_ENTRIES * NODE_NAME_MAX];
@@ -155,7 +156,7 @@ static int tree_each(const char *path, size_t len, const struct index_node *n, u
 	copy = m->names + m->names_used;
 	memcpy(copy, path + name, len - name);
 	m->names_used += len - name;
-	r = tree_add(m, copy, len - name, parent, n, same_as, false);
+	r = tree_add(m, copy, len - name, parent, n, same_as ? m->before + same_as : 0, false);
 	if (r < 0)
 		return r;
 	if (m->part.n_entries == PART_ENTRIES || m->bytes > PART_BYTES) {
@@ -188,6 +189,7 @@ static int tree_make(struct feed *f)
 	r = index_get_node(t, NODE_ROOT, f->at, &root);
 	if (r == 0)
 		r = tree_add(m, "", 0, NODE_ROOT, &root, 0, true);
+	m->before = r == 0;
 	if (r == 0 || r == -ENOENT)
 		r = index_walk(t, NODE_ROOT, f->at, tree_each, m);
 	if (r == 0 || r == -ENOENT)
