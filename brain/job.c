@@ -74,16 +74,18 @@ static void strv_free(char **v)
 	free(v);
 }
 
-static char **strv_copy(char **v)
+/* A copy of v and, unless it is NULL, one more string. */
+static char **strv_copy(char **v, const char *more)
 {
-	size_t n = 0;
+	size_t n = 0, total;
 	char **c;
 
 	while (v && v[n])
 		n++;
-	c = calloc(n + 1, sizeof(*c));
-	for (size_t i = 0; c && i < n; i++) {
-		c[i] = strdup(v[i]);
+	total = n + (more != NULL);
+	c = calloc(total + 1, sizeof(*c));
+	for (size_t i = 0; c && i < total; i++) {
+		c[i] = strdup(i < n ? v[i] : more);
 		if (!c[i]) {
 			strv_free(c);
 			return NULL;
@@ -153,6 +155,9 @@ int job_exit_code(const struct job *j)
 {
 	if (!j->over || j->unknown)
 		return -1;
+	/* Only what execve said of the command is 126 or 127; a bad directory is ours to say. */
+	if (j->error && !(j->error_detail && strcmp(j->error_detail, "exec") == 0))
+		return 125;
 	if (j->error)
 		return j->error == ENOENT			   ? 127
 		       : j->error == EACCES || j->error == ENOEXEC ? 126
@@ -423,12 +428,14 @@ int job_start(struct env *env, const struct job_spec *spec, job_watch_fn fn, voi
 	      struct job **ret)
 {
 	struct job *j = job_new(env, NULL);
+	char own[ENTRY_JOB_MAX + 16];
 	int r = -ENOMEM;
 
 	if (!j)
 		return -ENOMEM;
-	j->argv = strv_copy(spec->argv);
-	j->envp = strv_copy(spec->env);
+	j->argv = strv_copy(spec->argv, NULL);
+	(void)snprintf(own, sizeof(own), "LIMB_JOB=%s", j->id);
+	j->envp = strv_copy(spec->env, own);
 	j->cwd = strdup(spec->cwd);
 	if (spec->principal)
 		j->principal = strdup(spec->principal);
@@ -817,6 +824,24 @@ static const char *signal_name(int sig, char *room, size_t size)
 	return room;
 }
 
+/* Where it ran, as the environment's own absolute path. */
+static void put_cwd(json_t *o, const struct job *j)
+{
+	cleanup_free char *path = NULL;
+	const char *root = j->env->root ? j->env->root : "";
+	int n;
+
+	if (j->cwd[0] == '/')
+		n = asprintf(&path, "%s", j->cwd);
+	else
+		n = asprintf(&path, "%s%s%s", root, *j->cwd ? "/" : "", j->cwd);
+	if (n < 0) {
+		path = NULL;
+		return;
+	}
+	put_text(o, "cwd", path, (size_t)n);
+}
+
 json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)
 {
 	static const char *const keys[] = {"stdout", "stderr"};
@@ -853,7 +878,7 @@ json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)
 	(void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)j->out_bytes[0]));
 	(void)json_object_set_new(o, "stderr_bytes", json_integer((json_int_t)j->out_bytes[1]));
 	(void)json_object_set_new(o, "duration_ms", json_integer((json_int_t)j->duration_ms));
-	put_text(o, "cwd", j->cwd, strlen(j->cwd));
+	put_cwd(o, j);
 	if (j->over && j->seq)
 		(void)json_object_set_new(o, "seq", json_integer((json_int_t)j->seq));
 	(void)json_object_set_new(o, "background", json_boolean(j->background));

@@ -20,7 +20,8 @@
 enum {
 	IN_LIMIT = 16 << 20,
 	OUT_LIMIT = 256 << 20,
-	READ_BYTES = 1 << 20,
+	READ_BYTES = 256 << 10,
+	IN_KEPT = 512 << 10,  /* what a quiet line keeps of its buffer */
 	TURN_BYTES = 4 << 20, /* entries taken in one turn of the loop */
 	PACK_ZEROS = 1 << 20,
 	RETRY_FIRST_MS = 100,
@@ -575,6 +576,10 @@ static void link_process(struct link *l)
 	if (r < 0) {
 		link_lost(env, r == -ENOTCONN ? "the line fell" : strerror(-r));
 		return;
+	}
+	if (buf_len(&l->in) == 0 && l->in.cap > IN_KEPT) {
+		buf_done(&l->in);
+		buf_init(&l->in, IN_LIMIT + READ_BYTES);
 	}
 	link_poll_update(l);
 }
