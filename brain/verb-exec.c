@@ -13,6 +13,8 @@ enum {
 	PIECE = 128 << 10,
 	KILL_MS = 3000,
 	MAX_OUTPUT = 1 << 20,
+	PATIENCE_MS = 4000, /* for an environment that is away; the contract allows 5 s */
+	PATIENCE_STEP_MS = 20,
 };
 
 struct exec {
@@ -210,7 +212,7 @@ static bool exec_refuse(struct call *call, struct env *env, char **argv, char **
 	return false;
 }
 
-void verb_exec(struct call *call)
+static void exec_now(struct call *call)
 {
 	struct env *env = verb_live_env(call);
 	char **argv = NULL, **user = NULL;
@@ -260,4 +262,51 @@ void verb_exec(struct call *call)
 out:
 	call_strv_free(argv);
 	call_strv_free(user);
+}
+
+/* ---- an environment that is just coming back ---- */
+
+struct patience {
+	struct call *call;
+	uv_timer_t timer;
+	uint64_t end_ms;
+};
+
+static void patience_closed(uv_handle_t *h)
+{
+	free(container_of((uv_timer_t *)h, struct patience, timer));
+}
+
+static bool coming_back(struct call *call)
+{
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
+
+	return env && env->wanted && !link_up(env) && !env->halted && !env->failed &&
+	       !env->hostile && !env->lost;
+}
+
+static void patience_tick(uv_timer_t *t)
+{
+	struct patience *p = container_of(t, struct patience, timer);
+	struct call *call = p->call;
+
+	if (coming_back(call) && clock_mono_ms() < p->end_ms && !call->brain->stopping)
+		return;
+	uv_close((uv_handle_t *)t, patience_closed);
+	exec_now(call);
+}
+
+void verb_exec(struct call *call)
+{
+	struct patience *p = coming_back(call) ? calloc(1, sizeof(*p)) : NULL;
+
+	if (!p) {
+		exec_now(call);
+		return;
+	}
+	p->call = call;
+	p->end_ms = clock_mono_ms() + PATIENCE_MS;
+	(void)uv_timer_init(call->brain->loop, &p->timer);
+	(void)uv_timer_start(&p->timer, patience_tick, PATIENCE_STEP_MS, PATIENCE_STEP_MS);
 }
