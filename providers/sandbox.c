@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/util.h"
 
@@ -180,9 +181,32 @@ static void add_tmpfs(struct args *a, const char *mode, const char *path)
 	add2(a, "--tmpfs", path);
 }
 
+/* The host's own settings. A sandbox whose root has every id is their owner, whatever
+ * its capabilities; bwrap leaves them open where it may not write to them itself. */
+static void add_proc(struct args *a)
+{
+	static const char *const dirs[] = {"acpi", "bus",      "driver", "fs",
+					   "irq",  "pressure", "scsi",	 "sys"};
+	static const char *const files[] = {"kcore",	   "keys",	    "latency_stats", "mtrr",
+					    "sched_debug", "sysrq-trigger", "timer_list"};
+	char path[64];
+
+	add2(a, "--proc", "/proc");
+	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++) {
+		(void)snprintf(path, sizeof(path), "/proc/%s", dirs[i]);
+		if (access(path, F_OK) == 0)
+			add3(a, "--ro-bind", path, path);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		(void)snprintf(path, sizeof(path), "/proc/%s", files[i]);
+		if (access(path, F_OK) == 0)
+			add3(a, "--ro-bind", "/dev/null", path);
+	}
+}
+
 static void add_private(struct args *a)
 {
-	add2(a, "--proc", "/proc");
+	add_proc(a);
 	add2(a, "--dev", "/dev");
 	add_tmpfs(a, "1777", "/dev/shm");
 	add_tmpfs(a, "1777", "/tmp");

@@ -81,7 +81,7 @@ test_expect 'the state directory of somebody else is refused' '
 '
 
 run_bg limbd fake
-at_exit 'stop_bg limbd'
+at_exit 'stop_bg limbd || true'
 wait_for "test -S '$LIMB_STATE/limbd.sock'"
 
 test_expect 'results: JSON as it came, plain for people, ids with -q' '
@@ -207,6 +207,13 @@ test_expect 'a limbd that dies or talks nonsense is named' '
 	grep "limbd ended before it answered; start it again: limb up" err
 	fails 125 limb exec x --json -- garbage
 	jq -e ".error == \"internal\"" out
+'
+
+test_expect 'down returns when limbd is gone' '
+	echo "{\"stopped\":true,\"environments_running\":[\"web\"],\"pending_bytes\":0}" >fake/down.json
+	limb down >out
+	test -e fake/ended
+	grep "still running *web" out
 '
 
 if ldd "$(command -v limb)" | grep -q libasan; then

@@ -29,7 +29,7 @@ test_expect 'its stdout and other descriptors are not kept' '
 	answer=$(limb up -q 7>&7)
 	test "$answer" = "$LIMB_STATE"
 	pid=$(limbd_pid)
-	! ls -l "/proc/$pid/fd" | grep "$T/seven"
+	test -z "$(ls -l "/proc/$pid/fd" | grep "$T/seven" || true)"
 	test "$(readlink "/proc/$pid/cwd")" = /
 	test "$(sed "s/.*) //" "/proc/$pid/stat" | cut -d" " -f4)" = "$pid"
 	limb down
