@@ -81,6 +81,7 @@ static void welcome_send(struct env *env, enum attach_mode mode, bool set_mark)
 	w.sweep_period_s = SWEEP_PERIOD_S;
 	w.watch_limit = (uint32_t)json_integer_value(json_object_get(env->spec, "watch_limit"));
 	env->last_number = durable;
+	env->session++;
 	link_set_up(env);
 	if (link_send_start(env, durable) < 0 || link_send(env, WIRE_WELCOME, &w.base, NULL, 0) < 0)
 		link_lost(env, "cannot send WELCOME");

@@ -109,6 +109,7 @@ struct env {
 	bool next_fresh, next_restoring;
 	uv_timer_t retry;
 	bool retry_ready;
+	uint64_t session;  /* counts WELCOMEs: whose JOB_LIST can know a job */
 	bool jobs_checked; /* job.c: what an earlier limbd left was looked at */
 };
 

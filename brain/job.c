@@ -37,8 +37,9 @@ struct job {
 	char *cwd, *principal, *key;
 	uint64_t timeout_ms;
 	bool stdin_open, tty;
-	bool recorded; /* JOB_START is durable */
-	bool sent;     /* the wire's JOB_START went out in this session */
+	bool recorded;	  /* JOB_START is durable */
+	bool sent;	  /* the wire's JOB_START went out */
+	uint64_t sent_in; /* ... in this session of the environment; 0: by an earlier limbd */
 	bool started;
 	bool ended; /* JOB_EXIT came, or it could not start */
 	bool over;  /* its end is durable */
@@ -312,6 +313,7 @@ static int job_send_start(struct job *j)
 	m.stdin_open = j->stdin_open;
 	m.settle_ms = SETTLE_MS;
 	j->sent = true;
+	j->sent_in = j->env->session;
 	return link_send(j->env, WIRE_JOB_START, &m.base, NULL, 0);
 }
 
@@ -722,7 +724,8 @@ int job_on_list(struct env *env, const struct entry_head *e)
 			job_adopt(env, &k[i]);
 	job_adopt_unended(env);
 	for (struct job *j = env->brain->jobs; j; j = j->next) {
-		if (j->env != env || j->ended || !j->sent)
+		/* JOB_LIST was made before what this session started. */
+		if (j->env != env || j->ended || !j->sent || j->sent_in == env->session)
 			continue;
 		if (job_listed(l, j->id)) {
 			j->started = true;
