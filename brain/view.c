@@ -12,6 +12,7 @@
 
 enum {
 	SEEN_MS = 1000,
+	LATE_STEP_MS = 100,
 	CONNECT_TRIES = 100,
 	CONNECT_PAUSE_MS = 50,
 };
@@ -81,6 +82,15 @@ static void waits_tell(struct view *v, bool all)
 		w->fn(v->env, !seen && v->connected, w->userdata);
 		free(w);
 	}
+}
+
+static void view_tick(uv_timer_t *t);
+
+/* Looks for those who waited too long, as long as anybody waits. */
+static void waits_watch(struct view *v)
+{
+	if (v->connected && v->waits && !uv_is_active((uv_handle_t *)&v->timer))
+		(void)uv_timer_start(&v->timer, view_tick, LATE_STEP_MS, LATE_STEP_MS);
 }
 
 static void view_disconnected(struct view *v)
@@ -168,6 +178,7 @@ void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userda
 	w->late_ms = clock_mono_ms() + SEEN_MS;
 	w->next = v->waits;
 	v->waits = w;
+	waits_watch(v);
 }
 
 void view_wait_connected(struct env *env, view_seen_fn fn, void *userdata)
@@ -269,6 +280,8 @@ static void view_tick(uv_timer_t *t)
 
 	if (v->connected) {
 		waits_tell(v, false);
+		if (!v->waits)
+			(void)uv_timer_stop(t);
 		return;
 	}
 	if (!v->stopping && v->tries < CONNECT_TRIES)
@@ -307,8 +320,8 @@ static void view_connect(struct view *v)
 	v->connected = true;
 	v->seen = 0;
 	(void)uv_poll_start(&v->poll, UV_READABLE | UV_DISCONNECT, view_readable);
-	(void)uv_timer_start(&v->timer, view_tick, 100, 100);
-	uv_unref((uv_handle_t *)&v->timer);
+	(void)uv_timer_stop(&v->timer);
+	waits_watch(v);
 	v->published = env_seq(v->env);
 	view_say(v, VIEW_PUBLISH, v->published);
 }
