@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -14,7 +15,10 @@
 #include "providers/provider.h"
 #include "providers/sandbox.h"
 
-enum { CAPABILITIES_MAX = 64 };
+enum {
+	CAPABILITIES_MAX = 64,
+	SAID_MAX = 64 * 1024, /* of what it writes to stderr, we pass on so much */
+};
 
 static bool is_kept(unsigned cap)
 {
@@ -59,10 +63,14 @@ static int join(const struct process *init)
 	return chdir("/") < 0 ? -errno : 0;
 }
 
-static _Noreturn void become(char **argv, char **env, int tell)
+static _Noreturn void become(char **argv, char **env, int tell, int said)
 {
 	int r;
 
+	/* Our stderr is limbd's log: from inside, /proc would open it anew, to read and to
+	 * write. */
+	if (dup2(said, STDERR_FILENO) < 0)
+		_exit(127);
 	(void)syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC);
 	r = drop_capabilities();
 	if (r >= 0) {
@@ -75,23 +83,44 @@ static _Noreturn void become(char **argv, char **env, int tell)
 	_exit(127);
 }
 
+/* What the child says, to our stderr, until it has ended: others may hold the pipe longer. */
+static void pass_on(int said, pid_t pid)
+{
+	cleanup_close int child = (int)syscall(SYS_pidfd_open, pid, 0);
+	struct pollfd p[2] = {{.fd = said, .events = POLLIN}, {.fd = child, .events = POLLIN}};
+	char text[4096];
+	size_t total = 0;
+	ssize_t n;
+
+	while (TEMP_FAILURE_RETRY(poll(p, 2, -1)) > 0 && (p[0].revents || !p[1].revents)) {
+		n = io_read_some(said, text, sizeof(text), "enter.said");
+		if (n <= 0)
+			break;
+		n = (ssize_t)MIN((size_t)n, SAID_MAX - total);
+		if (n > 0)
+			(void)io_write_full(STDERR_FILENO, text, (size_t)n, "enter.say");
+		total += (size_t)n;
+	}
+}
+
 int enter_run(const struct process *init, char **argv, char **env)
 {
-	int p[2], r, failed = 0, wait_status;
+	int p[2], said[2], r, failed = 0, wait_status;
 	ssize_t n;
 	pid_t pid;
 
 	r = join(init);
 	if (r < 0)
 		return r;
-	if (pipe2(p, O_CLOEXEC) < 0)
+	if (pipe2(p, O_CLOEXEC) < 0 || pipe2(said, O_CLOEXEC) < 0)
 		return -errno;
 	pid = fork();
 	if (pid < 0)
 		return -errno;
 	if (pid == 0)
-		become(argv, env, p[1]);
+		become(argv, env, p[1], said[1]);
 	(void)close(p[1]);
+	(void)close(said[1]);
 	n = io_read_full(p[0], &failed, sizeof(failed), "enter.told");
 	(void)close(p[0]);
 	if (n == sizeof(failed) && failed < 0)
@@ -99,6 +128,7 @@ int enter_run(const struct process *init, char **argv, char **env)
 	/* What it reads and writes must end when it does, not when we do. */
 	(void)close(STDIN_FILENO);
 	(void)close(STDOUT_FILENO);
+	pass_on(said[0], pid);
 	if (TEMP_FAILURE_RETRY(waitpid(pid, &wait_status, 0)) < 0)
 		return -errno;
 	return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);

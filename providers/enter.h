@@ -10,8 +10,8 @@
 
 #include "providers/process.h"
 
-/* Runs argv inside, with stdin, stdout and stderr as they are, and returns its
- * exit status (128 + n by signal n), or a negative errno when it did not start:
+/* Runs argv inside, with stdin and stdout as they are and stderr passed on, a bounded
+ * part of it, and returns its exit status (128 + n by signal n), or a negative errno when it did not start:
  * -ESRCH when the sandbox is gone. The caller's death is its death. */
 int enter_run(const struct process *init, char **argv, char **env);
 

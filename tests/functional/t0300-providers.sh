@@ -83,6 +83,7 @@ life() {
 		[{id: \"$id\", handle: \"$id\", brain: \"$LIMB_TEST_ID\"}]" out
 	test "$(echo hello | inside "$1" 'read x; echo "$x to you"; exit 0')" = 'hello to you'
 	expect_code 7 inside "$1" 'exit 7'
+	test "$(inside "$1" 'echo said >&2' 2>&1 >/dev/null | tail -n 1)" = said
 	for _ in 1 2; do
 		ask "$1" stop
 		jq -e '.status == "Stopped"' out
@@ -161,6 +162,7 @@ for who in us user; do
 		[ -r /etc/passwd ] && ls /dev/fd/0 >/dev/null && [ -w /dev/null ] || fail system
 		env | grep -q LIMB_STATE && fail LIMB_STATE
 		mount -t tmpfs none /tmp 2>/dev/null && fail may mount
+		[ "$(readlink /proc/self/fd/2 | cut -c1-5)" = pipe: ] || fail stderr is a file of the host
 		[ "$(ls /proc/self/fd | wc -l)" = 4 ] || fail descriptors: $(ls -l /proc/self/fd)
 		id -u; ulimit -n; grep CapEff /proc/self/status
 		X
