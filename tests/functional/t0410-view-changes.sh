@@ -72,21 +72,21 @@ test_expect 'B37 also through an open descriptor and a mapping' '
 '
 
 test_expect 'attributes alone keep the pages' '
-	cat "$V/big" >/dev/null
-	chmod 600 "$T/src/big"
-	rig sync
-	for try in 1 2 3; do
+	# The machine may drop pages at any time, but not each time.
+	for mode in 600 640 604; do
+		cat "$V/big" >/dev/null
+		chmod $mode "$T/src/big"
 		messages | grep "^15:" >"$T/before"
+		rig sync
 		cat "$V/big" >/dev/null
 		messages | grep "^15:" >"$T/after"
+		test "$(stat -c %a "$V/big")" = $mode
 		if cmp "$T/before" "$T/after"; then
-			break
+			exit 0
 		fi
 	done
-	cmp "$T/before" "$T/after"
-	test "$(stat -c %a "$V/big")" = 600
+	exit 1
 '
-
 test_expect 'new names show where their absence was known, and in listings' '
 	warm >/dev/null 2>&1
 	echo new >"$T/src/absent"
@@ -96,6 +96,20 @@ test_expect 'new names show where their absence was known, and in listings' '
 	test -d "$V/dir/absent"
 	ls "$V" | grep -x absent
 	ls "$V/dir" | grep -x absent
+'
+test_expect 'a listing that is known gets names that nobody asked for, and loses them' '
+	touch -d 2001-01-01 "$T/src/other"
+	rig sync
+	ls "$V/other" "$V/other"
+	touch "$T/src/other/unasked"
+	# Whatever its time says.
+	touch -d 2001-01-01 "$T/src/other"
+	rig sync
+	test "$(ls "$V/other")" = unasked
+	rm "$T/src/other/unasked"
+	touch -d 2001-01-01 "$T/src/other"
+	rig sync
+	test -z "$(ls "$V/other")"
 '
 test_expect 'removed names are gone, and absent again' '
 	warm >/dev/null 2>&1
@@ -140,7 +154,25 @@ test_expect 'directories move with all that is open in them' '
 	rig sync
 	test "$(cat "$V/dir/sub/file")" = one
 '
+test_expect 'a directory that moves lives on for who is in it' '
+	mkdir "$T/src/hollow"
+	rig sync
+	cd "$V/hollow"
+	mv "$T/src/hollow" "$T/src/other/hollow2"
+	rig sync
+	ls "$V/other/hollow2"
+	touch "$T/src/other/hollow2/x"
+	rig sync
+	test "$(ls)" = x
+	test "$(ls "$V/other/hollow2")" = x
+	test "$(realpath "$V/other/hollow2/x")" = "$V/other/hollow2/x"
+	cd /
+'
 test_expect 'a file that is open keeps its content when its name goes' '
+	rm "$T/src/dir/sub/file"
+	rig sync
+	echo one >"$T/src/dir/sub/file"
+	rig sync
 	exec 5<"$V/dir/sub/file"
 	rm "$T/src/dir/sub/file"
 	rig sync
