@@ -174,6 +174,7 @@ static void finish(struct barrier *b, int error)
 		sy->barriers.bits &= ~(1u << b->bit);
 	unlink_barrier(sy, b);
 	emit_flush(sy);
+	status_send_reasons(sy);
 	res.number = sy->emit.made;
 	res.quiet = error == 0 && b->n_unsettled == 0 && sy->dirty.marks == b->marks;
 	res.unsettled = b->unsettled;

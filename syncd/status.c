@@ -60,6 +60,7 @@ static void remove_at(struct sync *sy, size_t i)
 
 	reason_clear(&s->reasons[i]);
 	s->reasons[i] = s->reasons[--s->n_reasons];
+	s->reasons_changed = true;
 	status_changed(sy);
 }
 
@@ -92,6 +93,7 @@ void status_set(struct sync *sy, const char *code, const char *path, uint64_t fo
 				    .detail = detail ? strdup(detail) : NULL,
 				    .since_ns = clock_real_ns(),
 				    .until_ms = until_ms};
+	s->reasons_changed = true;
 	status_changed(sy);
 }
 
@@ -192,5 +194,12 @@ void status_send(struct sync *sy)
 		(void)session_send(sy->session, SESSION_CONTROL, WIRE_STATUS, &m.base, NULL, 0);
 	s->sent_ms = clock_mono_ms();
 	s->changed = sy->scanning;
+	s->reasons_changed = false;
 	schedule(sy);
+}
+
+void status_send_reasons(struct sync *sy)
+{
+	if (sy->status.reasons_changed)
+		status_send(sy);
 }

@@ -1,6 +1,8 @@
 /*
  * status.h - STATUS: counts, and the reasons why things are not as they should
- * be.  Sent at most every 250 ms when something changed, every 5 s when not.
+ * be.  Sent at most every 250 ms when something changed, every 5 s when not, and
+ * before a barrier's answer when a reason came or went: who is told that all is
+ * durable must not find an older state.
  */
 #ifndef SYNCD_STATUS_H
 #define SYNCD_STATUS_H
@@ -30,14 +32,15 @@ struct status {
 	uint64_t overflows, rescans, ignored_names, ignored_bytes;
 	uint64_t scanned_files, scanned_bytes, audit_differences, refused;
 	uint64_t sent_ms;
-	bool changed;
+	bool changed, reasons_changed; /* since it was sent */
 	uv_timer_t timer;
 };
 
 void status_init(struct sync *sy);
 void status_done(struct sync *sy);
 void status_changed(struct sync *sy);
-void status_send(struct sync *sy); /* now */
+void status_send(struct sync *sy);	   /* now */
+void status_send_reasons(struct sync *sy); /* now, if one came or went */
 
 /* code: a word of the contract (watch_limit, unreadable ...), static. path may be NULL; detail may
  * be NULL. for_ms: how long it is shown, 0 = until cleared. */
