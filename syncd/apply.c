@@ -71,7 +71,7 @@ static void push_end(struct push *p)
 {
 	if (p->number != 0 && p->fd >= 0)
 		(void)close(p->fd);
-	*p = (struct push){ .fd = -1 };
+	*p = (struct push){.fd = -1};
 }
 
 /* A file without a name, in the file system of the root. */
@@ -113,7 +113,7 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 		p = push_find(ap, 0);
 		if (!p || m->offset != 0)
 			return;
-		*p = (struct push){ .number = m->push, .fd = -1 };
+		*p = (struct push){.number = m->push, .fd = -1};
 		root = sync_root_fd(ap->sync);
 		p->fd = root < 0 ? root : unnamed_file(root);
 		if (p->fd < 0)
@@ -151,9 +151,9 @@ static uint32_t give_attrs(const struct change *c, int dir, const char *name, in
 		return attrs_set(dir, name, fd, &c->node, false);
 	if (c->node.type == NODE_TYPE_SYMLINK)
 		return 0;
-	return (fd >= 0 ? fchmod(fd, mode) : fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW)) < 0 ?
-		       NODE_FIELD_MODE :
-		       0;
+	return (fd >= 0 ? fchmod(fd, mode) : fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW)) < 0
+		       ? NODE_FIELD_MODE
+		       : 0;
 }
 
 /* What an owner may set and could not is an error here: somebody asked for it. */
@@ -415,7 +415,7 @@ static int change_read(struct apply *ap, const Limbwire__Apply *m, struct change
 void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 {
 	Limbwire__Done done = LIMBWIRE__DONE__INIT;
-	struct change c = { 0 };
+	struct change c = {0};
 	const char *why = "";
 	int r;
 
@@ -457,8 +457,8 @@ void apply_on_restore(struct apply *ap, const Limbwire__Restore *m)
 	Limbwire__Restored answer = LIMBWIRE__RESTORED__INIT;
 	int r;
 
-	r = ap->restore ? -EBUSY :
-			  restore_new(ap->loop, ap->session, ap->sync, m, ap->next_request,
+	r = ap->restore ? -EBUSY
+			: restore_new(ap->loop, ap->session, ap->sync, m, ap->next_request,
 				      on_restored, ap, &ap->restore);
 	ap->next_request += RESTORE_REQUESTS;
 	if (r == 0)

@@ -81,14 +81,14 @@ static bool can_pass(int fd)
 
 static int send_greeting(int fd, uint32_t kind, const struct self *self, bool pass)
 {
-	struct greeting g = { .magic = GREETING_MAGIC, .kind = kind, .self = *self };
-	int fds[2] = { STDIN_FILENO, STDOUT_FILENO };
+	struct greeting g = {.magic = GREETING_MAGIC, .kind = kind, .self = *self};
+	int fds[2] = {STDIN_FILENO, STDOUT_FILENO};
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(fds))];
-	} control = { 0 };
-	struct iovec iov = { &g, sizeof(g) };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	} control = {0};
+	struct iovec iov = {&g, sizeof(g)};
+	struct msghdr mh = {.msg_iov = &iov, .msg_iovlen = 1};
 	struct cmsghdr *c;
 
 	if (pass) {
@@ -100,7 +100,8 @@ static int send_greeting(int fd, uint32_t kind, const struct self *self, bool pa
 		c->cmsg_len = CMSG_LEN(sizeof(fds));
 		memcpy(CMSG_DATA(c), fds, sizeof(fds));
 	}
-	return TEMP_FAILURE_RETRY(sendmsg(fd, &mh, MSG_NOSIGNAL)) == (ssize_t)sizeof(g) ? 0 : -EPIPE;
+	return TEMP_FAILURE_RETRY(sendmsg(fd, &mh, MSG_NOSIGNAL)) == (ssize_t)sizeof(g) ? 0
+											: -EPIPE;
 }
 
 /* One byte, or 0 when the daemon hung up. */
@@ -164,16 +165,16 @@ static int relay(int fd)
 	struct pollfd p[4];
 	int r = 0;
 
-	in = (struct direction){ .from = STDIN_FILENO, .to = fd };
-	out = (struct direction){ .from = fd, .to = STDOUT_FILENO };
+	in = (struct direction){.from = STDIN_FILENO, .to = fd};
+	out = (struct direction){.from = fd, .to = STDOUT_FILENO};
 	/* Writing to a pipe blocks this process only when the other side is slow, and then
 	 * there is nothing else to move that way; the socket must not block, though. */
 	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	while (r == 0) {
-		p[0] = (struct pollfd){ in.start == in.end ? in.from : -1, POLLIN, 0 };
-		p[1] = (struct pollfd){ in.start < in.end ? in.to : -1, POLLOUT, 0 };
-		p[2] = (struct pollfd){ out.start == out.end ? out.from : -1, POLLIN, 0 };
-		p[3] = (struct pollfd){ out.start < out.end ? out.to : -1, POLLOUT, 0 };
+		p[0] = (struct pollfd){in.start == in.end ? in.from : -1, POLLIN, 0};
+		p[1] = (struct pollfd){in.start < in.end ? in.to : -1, POLLOUT, 0};
+		p[2] = (struct pollfd){out.start == out.end ? out.from : -1, POLLIN, 0};
+		p[3] = (struct pollfd){out.start < out.end ? out.to : -1, POLLOUT, 0};
 		if (TEMP_FAILURE_RETRY(poll(p, 4, -1)) < 0)
 			return -errno;
 		r = direction_step(&in, p[0].revents, p[1].revents);
@@ -236,8 +237,8 @@ int attach_run(const struct place *p, bool wait)
 
 static int ask_to_stop(int fd)
 {
-	struct self self = { 0 };
-	struct pollfd p = { fd, POLLIN, 0 };
+	struct self self = {0};
+	struct pollfd p = {fd, POLLIN, 0};
 	int r;
 
 	r = send_greeting(fd, GREET_STOP, &self, false);

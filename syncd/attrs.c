@@ -99,8 +99,8 @@ static uint32_t set_each_xattr(int fd, bool fd_only, const char *path, const str
 		key[len] = 0;
 		if (strncmp(key, OURS, strlen(OURS)) == 0)
 			continue;
-		r = fd_only ? setxattr(path, key, value, value_len, 0) :
-			      fsetxattr(fd, key, value, value_len, 0);
+		r = fd_only ? setxattr(path, key, value, value_len, 0)
+			    : fsetxattr(fd, key, value, value_len, 0);
 		if (r < 0)
 			failed = NODE_FIELD_XATTR;
 	}
@@ -144,7 +144,7 @@ static uint32_t set_mode(int dir, const char *name, int fd, const struct node *n
 
 static uint32_t set_time(int dir, const char *name, int fd, const struct node *n)
 {
-	struct timespec ts[2] = { { .tv_nsec = UTIME_OMIT }, clock_to_timespec(n->mtime_ns) };
+	struct timespec ts[2] = {{.tv_nsec = UTIME_OMIT}, clock_to_timespec(n->mtime_ns)};
 	int r = fd >= 0 ? futimens(fd, ts) : utimensat(dir, name, ts, AT_SYMLINK_NOFOLLOW);
 
 	return r < 0 ? NODE_FIELD_MTIME : 0;

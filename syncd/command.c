@@ -181,11 +181,11 @@ static int open_terminal(const Limbwire__JobStart *job, struct launch *l, struct
 
 /* ---- the child ---- */
 
-static const char *const failures[] = { "stdio", "tty", "cwd", "exec" };
+static const char *const failures[] = {"stdio", "tty", "cwd", "exec"};
 
 _Noreturn static void child_fails(const struct launch *l, const char *what)
 {
-	struct failure f = { .error = -errno };
+	struct failure f = {.error = -errno};
 
 	memcpy(f.what, what, strnlen(what, sizeof(f.what) - 1));
 	(void)TEMP_FAILURE_RETRY(write(l->report, &f, sizeof(f)));
@@ -207,7 +207,7 @@ static void child_close(const struct launch *l)
 /* Between vfork and exec: system calls only, and nothing of the parent's is changed. */
 _Noreturn static void child(const struct launch *l)
 {
-	const unsigned long dfl[8] = { 0 }; /* the kernel's struct sigaction: SIG_DFL */
+	const unsigned long dfl[8] = {0}; /* the kernel's struct sigaction: SIG_DFL */
 	sigset_t none;
 	int kept = -ENOENT;
 
@@ -252,7 +252,7 @@ __attribute__((noinline)) static pid_t fork_child(const struct launch *l)
 
 static int launch(struct launch *l, struct command *c)
 {
-	struct failure f = { 0 };
+	struct failure f = {0};
 	int p[2];
 	ssize_t n;
 
@@ -329,8 +329,8 @@ static void command_close(struct command *c)
 
 int command_start(const Limbwire__JobStart *job, const char *root, struct command *ret)
 {
-	struct launch l = { .cwd = -1, .stdio = { -1, -1, -1 }, .report = -1 };
-	struct command c = { .in = -1, .out = { -1, -1 } };
+	struct launch l = {.cwd = -1, .stdio = {-1, -1, -1}, .report = -1};
+	struct command c = {.in = -1, .out = {-1, -1}};
 	int r;
 
 	r = launch_prepare(job, root, &l, &c);

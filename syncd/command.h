@@ -14,8 +14,8 @@
 
 struct command {
 	pid_t pid;
-	int in;	    /* write end of its stdin, or the terminal; -1: it has /dev/null */
-	int out[2]; /* read ends; out[1] is -1 with a terminal */
+	int in;		    /* write end of its stdin, or the terminal; -1: it has /dev/null */
+	int out[2];	    /* read ends; out[1] is -1 with a terminal */
 	const char *failed; /* after an error: "cwd", "exec" or what else */
 };
 

@@ -166,9 +166,7 @@ static void greeting_read(struct guest *g)
 		return;
 	}
 	switch (g->greeting.kind) {
-	case GREET_STOP:
-		guest_stops_us(g);
-		return;
+	case GREET_STOP: guest_stops_us(g); return;
 	case GREET_ATTACH:
 		if (memcmp(&g->greeting.self, &d->self, sizeof(d->self)) == 0) {
 			guest_becomes_session(g);
@@ -222,7 +220,7 @@ static void on_guest_speaks(uv_poll_t *h, int status, int events)
 	struct guest *g = h->data;
 	size_t want = g->greeted ? sizeof(g->sha256) : sizeof(g->greeting);
 	char control[CMSG_SPACE(2 * sizeof(int))];
-	struct iovec iov = { g->bytes + g->have, want - g->have };
+	struct iovec iov = {g->bytes + g->have, want - g->have};
 	struct msghdr mh = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
@@ -356,8 +354,8 @@ static void handles_begin(struct daemon *d)
 /* Each part has closed its handles; a few turns let them go. */
 static void handles_end(struct daemon *d)
 {
-	uv_handle_t *ours[] = { (uv_handle_t *)&d->listener, (uv_handle_t *)&d->sigterm,
-				(uv_handle_t *)&d->sigint, (uv_handle_t *)&d->log_check };
+	uv_handle_t *ours[] = {(uv_handle_t *)&d->listener, (uv_handle_t *)&d->sigterm,
+			       (uv_handle_t *)&d->sigint, (uv_handle_t *)&d->log_check};
 
 	while (d->guests)
 		guest_leave(d->guests);
@@ -369,7 +367,7 @@ static void handles_end(struct daemon *d)
 
 int daemon_run(const struct place *p)
 {
-	struct daemon d = { .place = p, .dir_fd = -1, .lock_fd = -1, .listen_fd = -1 };
+	struct daemon d = {.place = p, .dir_fd = -1, .lock_fd = -1, .listen_fd = -1};
 	int r;
 
 	(void)signal(SIGPIPE, SIG_IGN);
@@ -411,9 +409,15 @@ out:
 _Noreturn void daemon_exec(const struct place *p)
 {
 	char env[2 * sizeof(p->env) + 1];
-	char *argv[] = { (char *)"limb-syncd", (char *)"daemon",    (char *)"--dir", (char *)p->dir,
-			 (char *)"--root",     (char *)p->root, (char *)"--env", env,
-			 NULL };
+	char *argv[] = {(char *)"limb-syncd",
+			(char *)"daemon",
+			(char *)"--dir",
+			(char *)p->dir,
+			(char *)"--root",
+			(char *)p->root,
+			(char *)"--env",
+			env,
+			NULL};
 
 	text_hex(env, p->env, sizeof(p->env));
 	(void)execv("/proc/self/exe", argv);

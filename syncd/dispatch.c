@@ -180,8 +180,9 @@ static void on_barrier_done(const struct sync_result *res, void *userdata)
 	if (res->error != 0)
 		(void)session_send_error(b->d->session, b->request, res->error, "barrier");
 	else
-		(void)session_send(b->d->session, SESSION_CONTROL, WIRE_BARRIER_DONE, &done.base,
-				   NULL, 0);
+		/* In the class of the changes, so that it comes after all of those. */
+		(void)session_send(b->d->session, SESSION_BULK, WIRE_BARRIER_DONE, &done.base, NULL,
+				   0);
 	free(b);
 }
 
@@ -194,7 +195,7 @@ static int on_barrier(struct dispatch *d, const void *msg, const struct wframe *
 	b = calloc(1, sizeof(*b));
 	if (!b)
 		return -ENOMEM;
-	*b = (struct barrier){ .d = d, .request = m->request, .frozen = m->freeze };
+	*b = (struct barrier){.d = d, .request = m->request, .frozen = m->freeze};
 	if (b->frozen)
 		(void)jobs_freeze(d->jobs, true);
 	r = sync_barrier(d->sync, 0, 0, m->deadline_ms, on_barrier_done, b);
@@ -289,27 +290,27 @@ static const struct {
 	int (*handle)(struct dispatch *d, const void *msg, const struct wframe *f);
 	bool early; /* also before WELCOME */
 } table[] = {
-	[WIRE_WELCOME] = { &limbwire__welcome__descriptor, on_welcome, true },
-	[WIRE_PING] = { &limbwire__ping__descriptor, on_ping, true },
-	[WIRE_PONG] = { &limbwire__ping__descriptor, on_pong, true },
-	[WIRE_ERROR] = { &limbwire__error__descriptor, on_error, true },
-	[WIRE_BYE] = { &limbwire__bye__descriptor, on_bye, true },
-	[WIRE_DURABLE] = { &limbwire__durable__descriptor, on_durable },
-	[WIRE_BARRIER] = { &limbwire__barrier__descriptor, on_barrier },
-	[WIRE_TREE_GET] = { &limbwire__tree_get__descriptor, on_tree_get },
-	[WIRE_TREE_PART] = { &limbwire__tree_part__descriptor, on_tree_part },
-	[WIRE_ACCEPT] = { &limbwire__accept__descriptor, on_accept },
-	[WIRE_APPLY] = { &limbwire__apply__descriptor, on_apply },
-	[WIRE_PULL_DATA] = { &limbwire__pull_data__descriptor, on_pull_data },
-	[WIRE_RESTORE] = { &limbwire__restore__descriptor, on_restore },
-	[WIRE_JOB_START] = { &limbwire__job_start__descriptor, on_job_start },
-	[WIRE_JOB_ACK] = { &limbwire__job_ack__descriptor, on_job_ack },
-	[WIRE_JOB_INPUT] = { &limbwire__job_input__descriptor, on_job_input },
-	[WIRE_JOB_SIGNAL] = { &limbwire__job_signal__descriptor, on_job_signal },
-	[WIRE_JOB_FORGET] = { &limbwire__job_forget__descriptor, on_job_forget },
-	[WIRE_PS] = { &limbwire__ps__descriptor, on_ps },
-	[WIRE_FREEZE] = { &limbwire__freeze__descriptor, on_freeze },
-	[WIRE_PUSH] = { &limbwire__push__descriptor, on_push },
+	[WIRE_WELCOME] = {&limbwire__welcome__descriptor, on_welcome, true},
+	[WIRE_PING] = {&limbwire__ping__descriptor, on_ping, true},
+	[WIRE_PONG] = {&limbwire__ping__descriptor, on_pong, true},
+	[WIRE_ERROR] = {&limbwire__error__descriptor, on_error, true},
+	[WIRE_BYE] = {&limbwire__bye__descriptor, on_bye, true},
+	[WIRE_DURABLE] = {&limbwire__durable__descriptor, on_durable},
+	[WIRE_BARRIER] = {&limbwire__barrier__descriptor, on_barrier},
+	[WIRE_TREE_GET] = {&limbwire__tree_get__descriptor, on_tree_get},
+	[WIRE_TREE_PART] = {&limbwire__tree_part__descriptor, on_tree_part},
+	[WIRE_ACCEPT] = {&limbwire__accept__descriptor, on_accept},
+	[WIRE_APPLY] = {&limbwire__apply__descriptor, on_apply},
+	[WIRE_PULL_DATA] = {&limbwire__pull_data__descriptor, on_pull_data},
+	[WIRE_RESTORE] = {&limbwire__restore__descriptor, on_restore},
+	[WIRE_JOB_START] = {&limbwire__job_start__descriptor, on_job_start},
+	[WIRE_JOB_ACK] = {&limbwire__job_ack__descriptor, on_job_ack},
+	[WIRE_JOB_INPUT] = {&limbwire__job_input__descriptor, on_job_input},
+	[WIRE_JOB_SIGNAL] = {&limbwire__job_signal__descriptor, on_job_signal},
+	[WIRE_JOB_FORGET] = {&limbwire__job_forget__descriptor, on_job_forget},
+	[WIRE_PS] = {&limbwire__ps__descriptor, on_ps},
+	[WIRE_FREEZE] = {&limbwire__freeze__descriptor, on_freeze},
+	[WIRE_PUSH] = {&limbwire__push__descriptor, on_push},
 };
 
 static int on_frame(const struct wframe *f, void *userdata)
@@ -339,13 +340,13 @@ static int on_hello(Limbwire__Hello *hello, void *userdata)
 
 	hello->protocol_min = hello->protocol_max = WIRE_PROTOCOL_VERSION;
 	hello->syncd_version = (char *)PACKAGE_VERSION;
-	hello->syncd_sha256 = (ProtobufCBinaryData){ sizeof(d->sha256), d->sha256 };
+	hello->syncd_sha256 = (ProtobufCBinaryData){sizeof(d->sha256), d->sha256};
 	hello->environment_id =
-		(ProtobufCBinaryData){ sizeof(d->place->env), (uint8_t *)d->place->env };
+		(ProtobufCBinaryData){sizeof(d->place->env), (uint8_t *)d->place->env};
 	hello->syncd_pid = (uint32_t)getpid();
 	hello->root = (char *)d->place->root;
 	if (d->has_boot_id)
-		hello->boot_id = (ProtobufCBinaryData){ sizeof(d->boot_id), d->boot_id };
+		hello->boot_id = (ProtobufCBinaryData){sizeof(d->boot_id), d->boot_id};
 	hello->static_build = getauxval(AT_BASE) == 0; /* no program interpreter */
 	return sync_hello(d->sync, hello);
 }

@@ -11,7 +11,7 @@ enum { BLOCK = 32 << 10, PUNCH_STEP = 1 << 20 };
 
 int feed_init(struct feed *f, int dir)
 {
-	*f = (struct feed){ .fd = -1, .file = -1, .dir = dir };
+	*f = (struct feed){.fd = -1, .file = -1, .dir = dir};
 	buf_init(&f->inlined, FEED_INLINE_BYTES);
 	/* The directory may have been another job's. */
 	return unlinkat(dir, "stdin", 0) < 0 && errno != ENOENT ? -errno : 0;

@@ -26,7 +26,7 @@ struct feed {
 	uint64_t inline_end, spilled_end, written;
 };
 
-int feed_init(struct feed *f, int dir);	/* dir is lent */
+int feed_init(struct feed *f, int dir);		   /* dir is lent */
 void feed_begin(struct feed *f, int fd, bool tty); /* takes fd; -1 = nothing is read */
 void feed_close(struct feed *f);
 

@@ -4,11 +4,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -16,260 +14,14 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "syncd/command.h"
-#include "syncd/feed.h"
-#include "syncd/link.h"
+#include "syncd/holder-private.h"
 #include "syncd/place.h"
-#include "syncd/proc.h"
 #include "syncd/record.h"
-#include "syncd/spool.h"
 
 enum {
-	READ_BYTES = 64 << 10,
-	GRACE_MS = 2000,     /* between SIGTERM and SIGKILL */
-	KILL_EACH_MS = 10,
-	KILL_SLOW_MS = 1000,
-	KILL_GIVE_UP_MS = 5000, /* something sleeps in the kernel: report the end all the same */
-	LINGER_MS = 50,	     /* others may still be about to end when the command has */
 	RECONNECT_MS = 100,
 	RECONNECT_MAX_MS = 2000,
-	KEPT_BYTES = 128,
 };
-
-/* What happens next, by time; 0 = never. */
-enum timer { TIMER_TIMEOUT, TIMER_KILL, TIMER_GIVE_UP, TIMER_LINGER, TIMER_RECONNECT, TIMERS };
-
-struct holder {
-	int dir;     /* DIR */
-	int job_dir; /* where our files are; it is renamed when it becomes a job's */
-	int link, sigfd, record;
-	char *root;
-	struct buf in, out;
-	uint64_t due_ms[TIMERS], reconnect_ms;
-
-	Limbwire__JobStart *job; /* NULL: a spare */
-	pid_t pid;
-	int pipes[2]; /* read ends, -1 at their end */
-	struct spool spools[2];
-	struct feed feed; /* its stdin */
-	int64_t started_ns;
-	uint64_t started_ms;
-
-	bool command_ended, none_left, reported;
-	bool timed_out, killing, forgotten;
-	bool output_news; /* not yet told */
-	int status;
-	char killed_by[KEPT_BYTES];
-};
-
-/* ---- what we say ---- */
-
-static void tell(struct holder *h, enum link_type type, const void *data, size_t n)
-{
-	if (h->link >= 0)
-		(void)link_add(&h->out, type, data, n);
-}
-
-static void tell_message(struct holder *h, enum link_type type, const ProtobufCMessage *m)
-{
-	cleanup_free uint8_t *p = NULL;
-	size_t n = protobuf_c_message_get_packed_size(m);
-
-	p = malloc(n + 1);
-	if (p)
-		tell(h, type, p, protobuf_c_message_pack(m, p));
-}
-
-/* Totals only, so what a slow daemon has not read yet need not be told twice. */
-static void tell_output(struct holder *h)
-{
-	struct link_offsets o = { { h->spools[0].total, h->spools[1].total } };
-
-	if (!h->output_news || buf_len(&h->out) > 0 || h->reported)
-		return;
-	h->output_news = false;
-	tell(h, LINK_OUTPUT, &o, sizeof(o));
-}
-
-static void tell_started(struct holder *h)
-{
-	Limbwire__JobStarted m = LIMBWIRE__JOB_STARTED__INIT;
-
-	m.job = h->job->job;
-	m.pid = (uint32_t)h->pid;
-	tell_message(h, LINK_STARTED, &m.base);
-}
-
-static void fill_exit(const struct holder *h, Limbwire__JobExit *m)
-{
-	m->job = h->job->job;
-	if (WIFSIGNALED(h->status)) {
-		m->signal = (uint32_t)WTERMSIG(h->status);
-		m->exit_code = 128 + WTERMSIG(h->status);
-	} else {
-		m->exit_code = WEXITSTATUS(h->status);
-	}
-	m->timed_out = h->timed_out;
-	m->stdout_bytes = h->spools[0].total;
-	m->stderr_bytes = h->spools[1].total;
-	m->duration_ms = clock_mono_ms() - h->started_ms;
-	m->background = !h->none_left || h->pipes[0] >= 0 || h->pipes[1] >= 0;
-	m->killed_by = (char *)h->killed_by;
-	m->started_ns = h->started_ns;
-	m->ended_ns = clock_real_ns();
-}
-
-/* The record before the word: after kill -9 of everything it is still known. Loss of power
- * matters only until the brain has journaled it, so it is synced by whoever finds that the
- * word goes nowhere: here no daemon, there no brain. */
-static void report_end(struct holder *h)
-{
-	Limbwire__JobExit m = LIMBWIRE__JOB_EXIT__INIT;
-	int r;
-
-	fill_exit(h, &m);
-	h->reported = true;
-	r = record_write(h->record, h->job->job, RECORD_END, &m.base);
-	if (r < 0)
-		(void)log_warning_errno(r, "cannot record the end of job '%s'", h->job->job);
-	tell_message(h, LINK_EXIT, &m.base);
-	if (h->link >= 0)
-		(void)link_flush(h->link, &h->out);
-	else
-		(void)io_fdatasync(h->record, "holder.sync");
-}
-
-/* ---- killing ---- */
-
-static void timer_set(struct holder *h, enum timer t, uint64_t in_ms)
-{
-	h->due_ms[t] = clock_mono_ms() + in_ms;
-}
-
-static void kill_begin(struct holder *h)
-{
-	if (!h->killing)
-		timer_set(h, TIMER_GIVE_UP, KILL_GIVE_UP_MS);
-	h->killing = true;
-	/* Without /proc there is at least the group. */
-	if (proc_signal_tree(getpid(), SIGKILL) < 0)
-		(void)kill(-h->pid, SIGKILL);
-	timer_set(h, TIMER_KILL, h->due_ms[TIMER_GIVE_UP] ? KILL_EACH_MS : KILL_SLOW_MS);
-}
-
-static void signal_tree(struct holder *h, int sig)
-{
-	if (proc_signal_tree(getpid(), sig) < 0)
-		(void)kill(-h->pid, sig);
-}
-
-static void on_timeout(struct holder *h)
-{
-	h->timed_out = true;
-	(void)snprintf(h->killed_by, sizeof(h->killed_by), "timeout");
-	signal_tree(h, SIGTERM);
-	signal_tree(h, SIGCONT);
-	timer_set(h, TIMER_KILL, GRACE_MS);
-}
-
-static void on_signal_wanted(struct holder *h, const Limbwire__JobSignal *m)
-{
-	struct winsize ws = { .ws_row = (unsigned short)m->rows, .ws_col = (unsigned short)m->cols };
-
-	if (m->signal == 0) {
-		if (h->job->tty && h->feed.fd >= 0)
-			(void)ioctl(h->feed.fd, TIOCSWINSZ, &ws);
-		return;
-	}
-	if (m->signal >= (uint32_t)NSIG)
-		return;
-	if (m->why && *m->why && !h->timed_out)
-		(void)snprintf(h->killed_by, sizeof(h->killed_by), "%s", m->why);
-	if (m->signal == SIGKILL)
-		kill_begin(h);
-	else if (h->command_ended)
-		signal_tree(h, (int)m->signal);
-	else
-		(void)kill(-h->pid, (int)m->signal);
-}
-
-/* ---- output ---- */
-
-static void pipe_close(struct holder *h, unsigned i)
-{
-	(void)close(h->pipes[i]);
-	h->pipes[i] = -1;
-}
-
-/* One read; false when there is nothing more for now. */
-static bool pipe_read(struct holder *h, unsigned i)
-{
-	static uint8_t block[READ_BYTES];
-	ssize_t n;
-
-	n = io_read_some(h->pipes[i], block, sizeof(block), "holder.read");
-	if (n == -EAGAIN)
-		return false;
-	if (n <= 0) { /* a terminal ends with EIO */
-		pipe_close(h, i);
-		return false;
-	}
-	if (!h->reported && !h->forgotten) {
-		spool_add(&h->spools[i], block, (size_t)n);
-		h->output_news = true;
-	}
-	return true;
-}
-
-/* What the command wrote before it ended is in the pipes: at most their capacity, so
- * another writer cannot keep us here. */
-static void pipes_drain(struct holder *h)
-{
-	for (unsigned i = 0; i < 2; i++) {
-		int left = h->pipes[i] >= 0 ? fcntl(h->pipes[i], F_GETPIPE_SZ) : 0;
-
-		for (left = left > 0 ? left : READ_BYTES; h->pipes[i] >= 0 && left > 0;) {
-			uint64_t before = h->spools[i].total;
-
-			if (!pipe_read(h, i))
-				break;
-			left -= (int)(h->spools[i].total - before);
-		}
-	}
-}
-
-/* ---- the end ---- */
-
-static void reap(struct holder *h)
-{
-	pid_t pid;
-	int status;
-
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid == h->pid && !h->command_ended) {
-			h->status = status;
-			h->command_ended = true;
-			h->due_ms[TIMER_TIMEOUT] = 0;
-			feed_close(&h->feed);
-			timer_set(h, TIMER_LINGER, LINGER_MS);
-		}
-	}
-	h->none_left = pid < 0 && errno == ECHILD;
-}
-
-/* Called when anything has changed; LINGER and GIVE_UP count once they have fired. */
-static void consider_end(struct holder *h)
-{
-	bool lingered = h->due_ms[TIMER_LINGER] == 0;
-	bool gave_up = h->killing && h->due_ms[TIMER_GIVE_UP] == 0;
-
-	if (!h->command_ended || h->reported)
-		return;
-	pipes_drain(h);
-	if (h->none_left && h->pipes[0] < 0 && h->pipes[1] < 0)
-		report_end(h);
-	else if (lingered && (h->none_left || gave_up || !(h->killing || h->timed_out)))
-		report_end(h);
-}
 
 /* ---- what we hear ---- */
 
@@ -298,7 +50,7 @@ static void on_start(struct holder *h, const uint8_t *data, size_t n)
 		h->pipes[1] = c.out[1];
 		feed_begin(&h->feed, c.in, h->job->tty);
 	}
-	tell_message(h, LINK_STARTED, &m.base);
+	holder_tell_message(h, LINK_STARTED, &m.base);
 	if (h->link >= 0)
 		(void)link_flush(h->link, &h->out);
 	(void)record_write(h->record, h->job->job, RECORD_BEGIN, &m.base);
@@ -309,7 +61,7 @@ static void on_start(struct holder *h, const uint8_t *data, size_t n)
 	for (unsigned i = 0; i < 2; i++)
 		h->spools[i].limit_bytes = h->job->output_limit_bytes;
 	if (h->job->timeout_ms > 0)
-		timer_set(h, TIMER_TIMEOUT, h->job->timeout_ms);
+		holder_timer_set(h, TIMER_TIMEOUT, h->job->timeout_ms);
 }
 
 static void on_forget(struct holder *h)
@@ -352,7 +104,7 @@ static int on_message(struct holder *h, uint32_t type, const uint8_t *data, size
 	case LINK_SIGNAL:
 		signal = limbwire__job_signal__unpack(NULL, n, data);
 		if (signal) {
-			on_signal_wanted(h, signal);
+			holder_signal(h, signal);
 			limbwire__job_signal__free_unpacked(signal, NULL);
 		}
 		return 0;
@@ -369,7 +121,7 @@ static void link_lost(struct holder *h)
 	buf_clear(&h->out);
 	h->reconnect_ms = RECONNECT_MS;
 	if (h->job) /* a spare ends with its daemon */
-		timer_set(h, TIMER_RECONNECT, 0);
+		holder_timer_set(h, TIMER_RECONNECT, 0);
 }
 
 static void on_link(struct holder *h)
@@ -400,7 +152,7 @@ static void on_link(struct holder *h)
 /* Comes back to whatever daemon there is now, and says all that it must know. */
 static void reconnect(struct holder *h)
 {
-	struct greeting g = { .magic = GREETING_MAGIC, .kind = GREET_HOLDER };
+	struct greeting g = {.magic = GREETING_MAGIC, .kind = GREET_HOLDER};
 	struct link_hello hello = {
 		.ended = h->reported,
 		.forgotten = h->forgotten,
@@ -418,20 +170,20 @@ static void reconnect(struct holder *h)
 	}
 	if (r < 0) {
 		h->reconnect_ms = MIN(2 * h->reconnect_ms, (uint64_t)RECONNECT_MAX_MS);
-		timer_set(h, TIMER_RECONNECT, h->reconnect_ms);
+		holder_timer_set(h, TIMER_RECONNECT, h->reconnect_ms);
 		return;
 	}
 	(void)fcntl(fd, F_SETFL, O_NONBLOCK);
 	h->link = fd;
 	(void)snprintf(hello.job, sizeof(hello.job), "%s", h->job->job);
-	tell(h, LINK_HELLO, &hello, sizeof(hello));
-	tell_started(h);
+	holder_tell(h, LINK_HELLO, &hello, sizeof(hello));
+	holder_tell_started(h);
 	h->output_news = true;
 	if (h->reported) {
 		Limbwire__JobExit *m = record_read(h->record, h->job->job, RECORD_END);
 
 		if (m) {
-			tell_message(h, LINK_EXIT, &m->base);
+			holder_tell_message(h, LINK_EXIT, &m->base);
 			limbwire__job_exit__free_unpacked(m, NULL);
 		}
 	}
@@ -446,15 +198,15 @@ static void run_timers(struct holder *h, uint64_t now)
 			continue;
 		h->due_ms[t] = 0;
 		switch ((enum timer)t) {
-		case TIMER_TIMEOUT: on_timeout(h); break;
+		case TIMER_TIMEOUT: holder_timeout(h); break;
 		case TIMER_KILL:
 			if (!h->none_left)
-				kill_begin(h);
+				holder_kill(h);
 			break;
 		case TIMER_RECONNECT: reconnect(h); break;
 		case TIMER_GIVE_UP:
 		case TIMER_LINGER:
-		case TIMERS: break; /* consider_end() sees them */
+		case TIMERS: break; /* holder_consider_end() sees them */
 		}
 	}
 }
@@ -479,11 +231,11 @@ static void on_signals(struct holder *h)
 	while (read(h->sigfd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		if (info.ssi_signo == SIGTERM && h->job) {
 			(void)snprintf(h->killed_by, sizeof(h->killed_by), "limbfs");
-			kill_begin(h);
+			holder_kill(h);
 		}
 	}
 	if (h->job)
-		reap(h);
+		holder_reap(h);
 }
 
 static bool finished(const struct holder *h)
@@ -497,18 +249,18 @@ static void turn(struct holder *h)
 {
 	enum { SIGNALS, LINK, OUT0, OUT1, IN };
 	struct pollfd p[] = {
-		[SIGNALS] = { h->sigfd, POLLIN, 0 },
-		[LINK] = { h->link, (short)(POLLIN | (buf_len(&h->out) > 0 ? POLLOUT : 0)), 0 },
-		[OUT0] = { h->pipes[0], POLLIN, 0 },
-		[OUT1] = { h->pipes[1], POLLIN, 0 },
-		[IN] = { feed_wants(&h->feed) ? h->feed.fd : -1, POLLOUT, 0 },
+		[SIGNALS] = {h->sigfd, POLLIN, 0},
+		[LINK] = {h->link, (short)(POLLIN | (buf_len(&h->out) > 0 ? POLLOUT : 0)), 0},
+		[OUT0] = {h->pipes[0], POLLIN, 0},
+		[OUT1] = {h->pipes[1], POLLIN, 0},
+		[IN] = {feed_wants(&h->feed) ? h->feed.fd : -1, POLLOUT, 0},
 	};
 
 	if (poll(p, ARRAY_SIZE(p), next_timer_ms(h, clock_mono_ms())) < 0)
 		return;
 	for (unsigned i = 0; i < 2; i++) {
 		if (p[OUT0 + i].revents && h->pipes[i] >= 0)
-			(void)pipe_read(h, i);
+			(void)holder_pipe_read(h, i);
 	}
 	if (p[IN].revents)
 		feed_write(&h->feed);
@@ -517,8 +269,8 @@ static void turn(struct holder *h)
 	if (p[SIGNALS].revents)
 		on_signals(h);
 	run_timers(h, clock_mono_ms());
-	consider_end(h);
-	tell_output(h);
+	holder_consider_end(h);
+	holder_tell_output(h);
 	if (h->link >= 0 && link_flush(h->link, &h->out) < 0)
 		link_lost(h);
 }
@@ -591,8 +343,8 @@ int holder_main(int dir, int link)
 	sigset_t set;
 	int r;
 
-	h = (struct holder){ .dir = dir, .job_dir = -1, .link = link, .record = -1,
-			     .pipes = { -1, -1 } };
+	h = (struct holder){
+		.dir = dir, .job_dir = -1, .link = link, .record = -1, .pipes = {-1, -1}};
 	h.spools[0].fd = h.spools[1].fd = h.feed.fd = -1;
 	buf_init(&h.in, 2 * LINK_MESSAGE_MAX);
 	(void)setsid();
@@ -613,7 +365,7 @@ int holder_main(int dir, int link)
 	}
 	(void)fcntl(h.link, F_SETFL, O_NONBLOCK);
 	put_le32(pid, (uint32_t)getpid());
-	tell(&h, LINK_READY, pid, sizeof(pid));
+	holder_tell(&h, LINK_READY, pid, sizeof(pid));
 	while (!finished(&h))
 		turn(&h);
 	return 0;

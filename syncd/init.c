@@ -51,7 +51,7 @@ static void signal_all(int sig)
 static void end_all(const sigset_t *set)
 {
 	uint64_t end = clock_mono_ms() + GRACE_MS;
-	struct timespec tick = { 0, 20 * 1000 * 1000 };
+	struct timespec tick = {0, 20 * 1000 * 1000};
 
 	signal_all(SIGTERM);
 	while (clock_mono_ms() < end) {
@@ -82,7 +82,7 @@ int init_run(const struct place *p)
 	for (;;) {
 		uint64_t now = clock_mono_ms();
 		uint64_t left = again > now ? again - now : 0;
-		struct timespec wait = { (time_t)(left / 1000), (long)(left % 1000) * 1000000 };
+		struct timespec wait = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
 		int sig;
 
 		sig = again != 0 ? sigtimedwait(&set, NULL, &wait) : sigwaitinfo(&set, NULL);

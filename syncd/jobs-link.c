@@ -21,6 +21,7 @@ enum {
 	REFILL_AFTER_FAILURE_MS = 500,
 	FAILURES_MAX = 5,
 	ORPHANS_MS = 20,
+	SPAWNER_END_MS = 2000,
 	JOBS_LISTED_MAX = 100000,
 };
 
@@ -32,7 +33,6 @@ static void on_link_closed(uv_handle_t *h)
 {
 	struct holder_link *l = h->data;
 
-	(void)close(l->fd);
 	buf_done(&l->in);
 	buf_done(&l->out);
 	free(l);
@@ -52,6 +52,7 @@ void link_close(struct holder_link *l)
 		l->job->link = NULL;
 	l->job = NULL;
 	uv_close((uv_handle_t *)&l->poll, on_link_closed);
+	(void)close(l->fd); /* the handle has let go of it */
 }
 
 /* Takes fd. */
@@ -78,8 +79,8 @@ static void link_send(struct holder_link *l)
 {
 	if (link_flush(l->fd, &l->out) < 0)
 		return; /* its end is seen by reading */
-	(void)uv_poll_start(&l->poll, buf_len(&l->out) > 0 ? UV_READABLE | UV_WRITABLE : UV_READABLE,
-			    on_link);
+	(void)uv_poll_start(
+		&l->poll, buf_len(&l->out) > 0 ? UV_READABLE | UV_WRITABLE : UV_READABLE, on_link);
 }
 
 void job_tell(struct job *j, enum link_type type, const void *data, size_t n)
@@ -185,7 +186,7 @@ static void refill(struct jobs *js)
 	unsigned want = SPARES + queued_jobs(js);
 	int r = 0;
 
-	while (js->n_spares < want && r == 0 && !js->stopped)
+	while (js->n_spares < want && r == 0 && !js->stopping)
 		r = spare_new(js);
 	if (r < 0 && r != -EAGAIN) {
 		if (log_limited(&js->limit, 5, 1000))
@@ -309,6 +310,8 @@ static void on_hello(struct holder_link *l, const uint8_t *data, size_t n)
 	j->holder_pid = hello.holder_pid;
 	j->pid = hello.pid;
 	j->input_bytes = hello.input_bytes;
+	if (j->jobs->stopping)
+		job_kill(j);
 }
 
 static void on_output(struct job *j, const uint8_t *data, size_t n)
@@ -446,7 +449,7 @@ static void on_orphans(uv_timer_t *h)
 
 		(void)uv_timer_stop(&js->stop_deadline);
 		stopped(js->stopped_userdata);
-	} else if (!any && !js->stopped) {
+	} else if (!any && !js->stopping) {
 		(void)uv_timer_stop(h);
 	}
 }
@@ -564,4 +567,17 @@ void jobs_link_end(struct jobs *js)
 	if (js->spawner >= 0)
 		(void)close(js->spawner);
 	js->spawner = -1;
+}
+
+/* It ends after its last holder, and then nothing writes into DIR any more. */
+void jobs_spawner_wait(struct jobs *js)
+{
+	uint64_t end = clock_mono_ms() + SPAWNER_END_MS;
+	struct timespec tick = {0, 2 * 1000 * 1000};
+
+	while (js->spawner_pid > 0 && clock_mono_ms() < end) {
+		if (waitpid(js->spawner_pid, NULL, WNOHANG) != 0)
+			return;
+		(void)nanosleep(&tick, NULL);
+	}
 }

@@ -64,14 +64,14 @@ static bool room(const struct jobs *js)
 	       session_queued(js->session, SESSION_OUTPUT) <= SESSION_OUTPUT_HIGH;
 }
 
-/* In the class of output, so that it comes after all of that. */
+/* In the last class: all output goes before it, and so do the changes that it covers. */
 static void send_exit(struct job *j)
 {
-	if (!j->exit || !j->settled || j->exit_sent || j->forgotten ||
-	    j->sent[0] < j->total[0] || j->sent[1] < j->total[1])
+	if (!j->exit || !j->settled || j->exit_sent || j->forgotten || j->sent[0] < j->total[0] ||
+	    j->sent[1] < j->total[1])
 		return;
-	if (session_send(j->jobs->session, SESSION_OUTPUT, WIRE_JOB_EXIT, &j->exit->base, NULL,
-			 0) == 0)
+	if (session_send(j->jobs->session, SESSION_BULK, WIRE_JOB_EXIT, &j->exit->base, NULL, 0) ==
+	    0)
 		j->exit_sent = true;
 }
 
@@ -128,7 +128,7 @@ static void on_settled(const struct sync_result *res, void *userdata)
 /* What became dirty since the job began belongs to it, and is sent before its end. */
 static void settle(struct job *j)
 {
-	struct sync_result none = { .error = EIO };
+	struct sync_result none = {.error = EIO};
 	int r;
 
 	if (!j->exit || j->settled || j->waiter || !session_attached(j->jobs->session))

@@ -88,6 +88,7 @@ struct jobs {
 	uv_timer_t refill, orphans;
 	struct log_limit limit;
 
+	bool stopping;
 	void (*stopped)(void *userdata);
 	void *stopped_userdata;
 	uv_timer_t stop_deadline;
@@ -97,10 +98,11 @@ struct jobs {
 /* jobs.c */
 struct job *job_find(struct jobs *js, const char *id);
 struct job *job_new(struct jobs *js, const char *id);
-void job_free(struct job *j); /* not its directory */
+void job_free(struct job *j);	/* not its directory */
 void job_forget(struct job *j); /* and its directory */
 void job_answer_started(struct job *j, uint64_t request);
 bool job_id_ok(const char *id);
+void job_kill(struct job *j); /* because we end */
 
 unsigned jobs_held(const struct jobs *js); /* with a living holder, as far as we know */
 
@@ -116,6 +118,7 @@ static inline uint64_t take_request(struct job *j)
 int jobs_dirs_open(struct jobs *js);
 void jobs_link_begin(struct jobs *js);
 void jobs_link_end(struct jobs *js);
+void jobs_spawner_wait(struct jobs *js);
 void jobs_watch_ends(struct jobs *js); /* looks for holders that are gone until there are none */
 void jobs_adopt_dirs(struct jobs *js);
 /* Gives it to a spare, or makes one. */

@@ -23,8 +23,7 @@ bool job_id_ok(const char *id)
 	size_t n = strlen(id);
 
 	return n > 0 && n <= LINK_JOB_MAX && id[0] != '-' && id[0] != '.' &&
-	       strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") ==
-		       n;
+	       strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._") == n;
 }
 
 struct job *job_find(struct jobs *js, const char *id)
@@ -53,7 +52,7 @@ struct job *job_new(struct jobs *js, const char *id)
 
 void job_free(struct job *j)
 {
-	int fds[] = { j->fds[0], j->fds[1], j->record, j->input_file };
+	int fds[] = {j->fds[0], j->fds[1], j->record, j->input_file};
 	struct job **p;
 
 	for (p = &j->jobs->first; *p != j; p = &(*p)->next)
@@ -118,7 +117,8 @@ void job_answer_started(struct job *j, uint64_t request)
 	(void)session_send(j->jobs->session, SESSION_CONTROL, WIRE_JOB_STARTED, &m.base, NULL, 0);
 }
 
-static void refuse_start(struct jobs *js, const Limbwire__JobStart *m, int error, const char *detail)
+static void refuse_start(struct jobs *js, const Limbwire__JobStart *m, int error,
+			 const char *detail)
 {
 	Limbwire__JobStarted answer = LIMBWIRE__JOB_STARTED__INIT;
 
@@ -197,8 +197,8 @@ void jobs_on_start(struct jobs *js, const Limbwire__JobStart *m)
 			job_answer_started(j, m->request);
 		return;
 	}
-	if (js->n_jobs >= JOBS_MAX || js->stopped) {
-		refuse_start(js, m, EAGAIN, js->stopped ? "stopping" : "too many jobs");
+	if (js->n_jobs >= JOBS_MAX || js->stopping) {
+		refuse_start(js, m, EAGAIN, js->stopping ? "stopping" : "too many jobs");
 		return;
 	}
 	if (!relative_cwd(js, &cwd)) {
@@ -223,7 +223,7 @@ void jobs_on_start(struct jobs *js, const Limbwire__JobStart *m)
 void jobs_on_ack(struct jobs *js, const Limbwire__JobAck *m)
 {
 	struct job *j = job_known(js, m->job);
-	const uint64_t acked[2] = { m->stdout_offset, m->stderr_offset };
+	const uint64_t acked[2] = {m->stdout_offset, m->stderr_offset};
 	struct link_offsets o;
 
 	if (!j)
@@ -327,7 +327,7 @@ void jobs_on_ps(struct jobs *js, const Limbwire__Ps *m)
 
 	for (struct job *j = js->first; holders && j; j = j->next) {
 		if (j->holder_pid != 0)
-			holders[n++] = (struct ps_holder){ (pid_t)j->holder_pid, j->id };
+			holders[n++] = (struct ps_holder){(pid_t)j->holder_pid, j->id};
 	}
 	ps_answer(js->session, m->request, holders, n);
 }
@@ -407,16 +407,22 @@ static void on_stop_deadline(uv_timer_t *h)
 		stopped(js->stopped_userdata);
 }
 
-void jobs_stop(struct jobs *js, void (*done)(void *userdata), void *userdata)
+void job_kill(struct job *j)
 {
 	Limbwire__JobSignal m = LIMBWIRE__JOB_SIGNAL__INIT;
 
-	js->stopped = done;
-	js->stopped_userdata = userdata;
 	m.signal = SIGKILL;
 	m.why = (char *)"limbfs";
+	job_tell_message(j, LINK_SIGNAL, &m.base);
+}
+
+void jobs_stop(struct jobs *js, void (*done)(void *userdata), void *userdata)
+{
+	js->stopping = true;
+	js->stopped = done;
+	js->stopped_userdata = userdata;
 	for (struct job *j = js->first; j; j = j->next)
-		job_tell_message(j, LINK_SIGNAL, &m.base);
+		job_kill(j);
 	for (struct holder_link *l = js->links, *next; l; l = next) {
 		next = l->next;
 		if (l->spare)
@@ -434,8 +440,13 @@ int jobs_new(uv_loop_t *loop, struct session *session, struct sync *sync, const 
 
 	if (!js)
 		return -ENOMEM;
-	*js = (struct jobs){ .loop = loop, .session = session, .sync = sync, .dir_fd = dir_fd,
-			     .jobs_fd = -1, .spare_fd = -1, .spawner = -1 };
+	*js = (struct jobs){.loop = loop,
+			    .session = session,
+			    .sync = sync,
+			    .dir_fd = dir_fd,
+			    .jobs_fd = -1,
+			    .spare_fd = -1,
+			    .spawner = -1};
 	js->root = strdup(root);
 	r = js->root ? jobs_dirs_open(js) : -ENOMEM;
 	if (r < 0) {
@@ -474,6 +485,8 @@ void jobs_free(struct jobs *js)
 	while (js->first)
 		job_free(js->first);
 	jobs_link_end(js);
+	if (js->stopping)
+		jobs_spawner_wait(js);
 	js->open_handles = 3;
 	uv_close((uv_handle_t *)&js->refill, on_closed);
 	uv_close((uv_handle_t *)&js->orphans, on_closed);

@@ -16,9 +16,9 @@
 #include "base/buf.h"
 
 enum link_type {
-	LINK_START = 1,	 /* JobStart */
-	LINK_ACK = 2,	 /* struct link_offsets */
-	LINK_INPUT = 3,	 /* u64 offset, then bytes */
+	LINK_START = 1,	  /* JobStart */
+	LINK_ACK = 2,	  /* struct link_offsets */
+	LINK_INPUT = 3,	  /* u64 offset, then bytes */
 	LINK_SPILLED = 4, /* u64: the file "stdin" holds the input up to here */
 	LINK_INPUT_EOF = 5,
 	LINK_SIGNAL = 6, /* JobSignal */

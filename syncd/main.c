@@ -77,9 +77,9 @@ static const struct {
 	enum need need;
 	int (*run)(void);
 } commands[] = {
-	{ "attach", NEED_ALL, run_attach }, { "daemon", NEED_ALL, run_daemon },
-	{ "init", NEED_ALL, run_init },	    { "stop", NEED_DIR, run_stop },
-	{ "spawner", NEED_NONE, run_spawner }, { "version", NEED_NONE, run_version },
+	{"attach", NEED_ALL, run_attach},    {"daemon", NEED_ALL, run_daemon},
+	{"init", NEED_ALL, run_init},	     {"stop", NEED_DIR, run_stop},
+	{"spawner", NEED_NONE, run_spawner}, {"version", NEED_NONE, run_version},
 };
 
 static int usage(void)
@@ -128,11 +128,11 @@ static const char *absolute(const char *path)
 static int parse_options(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "dir", required_argument, NULL, 'd' },
-		{ "root", required_argument, NULL, 'r' },
-		{ "env", required_argument, NULL, 'e' },
-		{ "wait", no_argument, NULL, 'w' },
-		{ NULL },
+		{"dir", required_argument, NULL, 'd'},
+		{"root", required_argument, NULL, 'r'},
+		{"env", required_argument, NULL, 'e'},
+		{"wait", no_argument, NULL, 'w'},
+		{NULL},
 	};
 	int c;
 

@@ -30,7 +30,7 @@ int place_open_dir(const struct place *p, int *ret_fd)
 static int at_dir(int dir, const char *name, int fd,
 		  int (*call)(int, const struct sockaddr *, socklen_t))
 {
-	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	int r = 0;
 
 	if (strlen(name) >= sizeof(sa.sun_path))

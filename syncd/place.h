@@ -62,9 +62,9 @@ struct greeting {
 #define GREETING_MAGIC 0x424d494cu
 
 enum greeting_answer {
-	ANSWER_RELAY = 'K',   /* this socket is the stream from here on */
-	ANSWER_TAKEN = 'P',   /* we read and write the descriptors ourselves: keep the socket open */
-	ANSWER_HASH = 'H',    /* send your SHA-256: our files differ */
+	ANSWER_RELAY = 'K', /* this socket is the stream from here on */
+	ANSWER_TAKEN = 'P', /* we read and write the descriptors ourselves: keep the socket open */
+	ANSWER_HASH = 'H',  /* send your SHA-256: our files differ */
 	ANSWER_REPLACE = 'R', /* another build: we end, start yours */
 	ANSWER_STOPPED = 'E', /* to GREET_STOP, when all is over */
 };

@@ -99,7 +99,7 @@ int proc_list(struct proc **ret, size_t *ret_n)
 
 const struct proc *proc_find(const struct proc *list, size_t n, pid_t pid)
 {
-	struct proc key = { .pid = pid };
+	struct proc key = {.pid = pid};
 
 	return n > 0 ? bsearch(&key, list, n, sizeof(*list), by_pid) : NULL;
 }

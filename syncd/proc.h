@@ -14,7 +14,7 @@
 
 struct proc {
 	pid_t pid, ppid;
-	char state; /* as in /proc/PID/stat */
+	char state;			  /* as in /proc/PID/stat */
 	unsigned long long started_ticks; /* since boot */
 };
 

@@ -48,7 +48,7 @@ static void fill_argv(struct entry *e)
 	while (p < end && e->m.n_argv < ARGS_MAX) {
 		size_t n = strnlen((char *)p, (size_t)(end - p));
 
-		e->args[e->m.n_argv++] = (ProtobufCBinaryData){ n, p };
+		e->args[e->m.n_argv++] = (ProtobufCBinaryData){n, p};
 		p += n + 1;
 	}
 }

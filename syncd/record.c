@@ -45,7 +45,7 @@ int record_prepare(int dir, int *ret_fd)
 
 int record_write(int fd, const char *job, enum record_slot which, const ProtobufCMessage *m)
 {
-	uint8_t slot[SLOT_BYTES] = { 0 };
+	uint8_t slot[SLOT_BYTES] = {0};
 	size_t n = protobuf_c_message_get_packed_size(m);
 
 	if (n > BODY_MAX || strlen(job) > LINK_JOB_MAX)
@@ -59,9 +59,9 @@ int record_write(int fd, const char *job, enum record_slot which, const Protobuf
 
 void *record_read(int fd, const char *job, enum record_slot which)
 {
-	const ProtobufCMessageDescriptor *type = which == RECORD_BEGIN ?
-							 &limbwire__job_started__descriptor :
-							 &limbwire__job_exit__descriptor;
+	const ProtobufCMessageDescriptor *type = which == RECORD_BEGIN
+							 ? &limbwire__job_started__descriptor
+							 : &limbwire__job_exit__descriptor;
 	uint8_t slot[SLOT_BYTES], check[CHECK_BYTES];
 	uint32_t n;
 

@@ -102,7 +102,7 @@ void rtree_done(struct rtree *t)
 	for (size_t i = 0; i < t->n; i++)
 		free(t->entries[i]);
 	free(t->entries);
-	*t = (struct rtree){ 0 };
+	*t = (struct rtree){0};
 }
 
 int rentry_read(const struct rentry *e, struct buf *xattrs, Limbwire__TreeEntry **ret_m,

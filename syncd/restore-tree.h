@@ -22,7 +22,7 @@ struct rentry {
 	uint32_t packed_len;
 	uint8_t type;
 	bool holes;
-	bool failed;   /* it is not there */
+	bool failed; /* it is not there */
 	uint16_t name_len;
 	char bytes[]; /* name, NUL, packed TreeEntry */
 };

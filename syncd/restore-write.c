@@ -22,7 +22,7 @@ void rreport_done(struct rreport *rep)
 		free(rep->list[i]);
 	}
 	free(rep->list);
-	*rep = (struct rreport){ 0 };
+	*rep = (struct rreport){0};
 }
 
 static int report_room(struct rreport *rep, size_t n)
@@ -58,7 +58,7 @@ void rreport_add(struct rreport *rep, const struct rentry *e, const char *field)
 		return;
 	}
 	limbwire__restored__unsupported__init(u);
-	u->path = (ProtobufCBinaryData){ strlen(path), (uint8_t *)path };
+	u->path = (ProtobufCBinaryData){strlen(path), (uint8_t *)path};
 	u->field = (char *)field;
 	rep->list[rep->n++] = u;
 	rep->bytes += u->path.len + strlen(field) + 16;
@@ -153,9 +153,10 @@ int rwrite_open(struct rwriter *w, struct rentry *e, struct rreport *rep)
 {
 	int dir = parent_of(w, e), fd;
 
-	fd = dir < 0 ? dir :
-		       openat(dir, e->bytes,
-			      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC, 0600);
+	fd = dir < 0 ? dir
+		     : openat(dir, e->bytes,
+			      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC,
+			      0600);
 	if (fd < 0) {
 		failed(e, dir < 0 ? dir : -errno, rep);
 		return -EIO;
@@ -397,7 +398,7 @@ static int prune_dir(struct rwriter *w, const struct children *c, struct rentry 
 
 void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rreport *rep)
 {
-	struct children c = { 0 };
+	struct children c = {0};
 	int r = 0;
 
 	if (prune)

@@ -29,7 +29,10 @@ struct rwriter {
 	int parent_fd;
 	struct buf xattrs;
 };
-#define RWRITER_INIT(root_fd) { .root = (root_fd), .parent_fd = -1 }
+#define RWRITER_INIT(root_fd)                      \
+	{                                          \
+		.root = (root_fd), .parent_fd = -1 \
+	}
 void rwriter_done(struct rwriter *w);
 
 /* Everything beneath root goes; -EXDEV where a mount point is in the way. */

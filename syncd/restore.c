@@ -221,8 +221,7 @@ static void slot_data(struct restore *r, struct slot *s, const Limbwire__PullDat
 	struct rentry *e = s->e;
 	int w;
 
-	if (m->error != 0 || m->offset != s->got ||
-	    m->hole_bytes > e->size_bytes - s->got ||
+	if (m->error != 0 || m->offset != s->got || m->hole_bytes > e->size_bytes - s->got ||
 	    n > e->size_bytes - s->got - m->hole_bytes) {
 		slot_end(r, s, "content");
 		return;
@@ -251,7 +250,8 @@ static void slot_data(struct restore *r, struct slot *s, const Limbwire__PullDat
 		slot_end(r, s, s->got == e->size_bytes ? NULL : "content");
 }
 
-void restore_on_pull_data(struct restore *r, const Limbwire__PullData *m, const void *bulk, size_t n)
+void restore_on_pull_data(struct restore *r, const Limbwire__PullData *m, const void *bulk,
+			  size_t n)
 {
 	struct pull *p = NULL;
 
@@ -308,7 +308,7 @@ static void pull_fill(struct restore *r, struct pull *p)
 			*r->links_last = e;
 			r->links_last = &e->next;
 		} else if (e->type == NODE_TYPE_FILE && e->size_bytes > 0) {
-			p->slots[p->n++] = (struct slot){ .e = e, .fd = -1 };
+			p->slots[p->n++] = (struct slot){.e = e, .fd = -1};
 		} else {
 			files_add(r, e, NULL, 0);
 		}

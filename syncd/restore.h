@@ -34,9 +34,10 @@ int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
 		const Limbwire__Restore *m, uint64_t request_first, restore_done_fn done,
 		void *userdata, struct restore **ret);
 void restore_cancel(struct restore *r, int error); /* ends soon, by done() */
-void restore_disown(struct restore *r); /* cancelled, and nobody is there for done() */
+void restore_disown(struct restore *r);		   /* cancelled, and nobody is there for done() */
 bool restore_on_tree_part(struct restore *r, const Limbwire__TreePart *part);
 bool restore_on_error(struct restore *r, const Limbwire__Error *m);
-void restore_on_pull_data(struct restore *r, const Limbwire__PullData *m, const void *bulk, size_t n);
+void restore_on_pull_data(struct restore *r, const Limbwire__PullData *m, const void *bulk,
+			  size_t n);
 
 #endif

@@ -13,7 +13,7 @@
 enum {
 	CLASSES = SESSION_BULK + 1,
 	READ_BYTES = 256 << 10,
-	READS_AT_ONCE = 4,	/* then others have their turn */
+	READS_AT_ONCE = 4,	 /* then others have their turn */
 	CHUNK_BYTES = 256 << 10, /* what a control frame waits for at most */
 	CHUNK_FRAMES = 32,
 	TICK_MS = 5000,
@@ -62,7 +62,7 @@ struct line {
 	uv_poll_t in_poll, out_poll, held_poll;
 };
 
-static const size_t high_marks[CLASSES] = { SIZE_MAX, SESSION_OUTPUT_HIGH, SESSION_BULK_HIGH };
+static const size_t high_marks[CLASSES] = {SIZE_MAX, SESSION_OUTPUT_HIGH, SESSION_BULK_HIGH};
 
 /* ---- queues ---- */
 
@@ -85,7 +85,7 @@ static void queues_clear(struct session *s)
 			s->queues[c].first = f->next;
 			frame_free(f);
 		}
-		s->queues[c] = (struct out_queue){ .last = &s->queues[c].first };
+		s->queues[c] = (struct out_queue){.last = &s->queues[c].first};
 	}
 }
 
@@ -196,7 +196,7 @@ static void on_handle_closed(uv_handle_t *h)
 
 static void line_close(struct line *l)
 {
-	uv_poll_t *polls[] = { &l->in_poll, &l->out_poll, &l->held_poll };
+	uv_poll_t *polls[] = {&l->in_poll, &l->out_poll, &l->held_poll};
 
 	l->session = NULL;
 	if (l->open_handles == 0) {
@@ -263,8 +263,8 @@ static void flush(struct session *s)
 
 static bool anything_queued(const struct session *s)
 {
-	return s->n_chunk > 0 || s->queues[SESSION_CONTROL].first || s->queues[SESSION_OUTPUT].first ||
-	       s->queues[SESSION_BULK].first;
+	return s->n_chunk > 0 || s->queues[SESSION_CONTROL].first ||
+	       s->queues[SESSION_OUTPUT].first || s->queues[SESSION_BULK].first;
 }
 
 static void on_idle(uv_idle_t *h)
@@ -429,7 +429,7 @@ int session_attach(struct session *s, int in, int out, int held)
 			(void)close(held);
 		return -ENOMEM;
 	}
-	*l = (struct line){ .session = s, .in = in, .out = out, .held = held };
+	*l = (struct line){.session = s, .in = in, .out = out, .held = held};
 	detach(s);
 	r = poll_open(l, &l->in_poll, in);
 	if (r == 0)

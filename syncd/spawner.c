@@ -25,7 +25,7 @@ extern char **environ;
 
 int spawner_start(int *ret_fd, pid_t *ret_pid)
 {
-	char *argv[] = { (char *)"limb-syncd", (char *)"spawner", NULL };
+	char *argv[] = {(char *)"limb-syncd", (char *)"spawner", NULL};
 	cleanup_close int ours = -1, theirs = -1;
 	posix_spawn_file_actions_t actions;
 	int pair[2], r;
@@ -53,13 +53,13 @@ int spawner_start(int *ret_fd, pid_t *ret_pid)
 
 int spawner_ask(int fd, int dir, int link)
 {
-	int fds[FDS] = { dir, link };
+	int fds[FDS] = {dir, link};
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(sizeof(fds))];
-	} control = { 0 };
+	} control = {0};
 	char c = 'h';
-	struct iovec iov = { &c, 1 };
+	struct iovec iov = {&c, 1};
 	struct msghdr mh = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
@@ -92,7 +92,7 @@ static int receive(int fd, int fds[FDS])
 		char bytes[CMSG_SPACE(FDS * sizeof(int))];
 	} control;
 	char c;
-	struct iovec iov = { &c, 1 };
+	struct iovec iov = {&c, 1};
 	struct msghdr mh = {
 		.msg_iov = &iov,
 		.msg_iovlen = 1,
@@ -193,7 +193,7 @@ static void sweep(struct spawner *s)
 
 static void on_request(struct spawner *s)
 {
-	int fds[FDS] = { -1, -1 }, n, r;
+	int fds[FDS] = {-1, -1}, n, r;
 
 	n = receive(s->fd, fds);
 	if (n == 0) {
@@ -212,7 +212,7 @@ static void on_request(struct spawner *s)
 
 int spawner_main(int fd)
 {
-	struct spawner s = { .fd = fd };
+	struct spawner s = {.fd = fd};
 	struct signalfd_siginfo info;
 	uint8_t warm[SHA256_BYTES];
 	sigset_t set;
@@ -232,7 +232,7 @@ int spawner_main(int fd)
 	sha256("", 0, warm); /* the library's start-up, once for all holders */
 
 	while (s.fd >= 0 || s.n > 0 || s.sweep) {
-		struct pollfd p[] = { { s.fd, POLLIN, 0 }, { s.sigfd, POLLIN, 0 } };
+		struct pollfd p[] = {{s.fd, POLLIN, 0}, {s.sigfd, POLLIN, 0}};
 
 		if (poll(p, 2, s.sweep ? SWEEP_MS : -1) < 0 && errno != EINTR)
 			break;

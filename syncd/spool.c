@@ -8,7 +8,7 @@
 
 enum {
 	BLOCK = 4096,
-	GAP_STEP = 64 << 10,  /* punched at once, while the job writes */
+	GAP_STEP = 64 << 10, /* punched at once, while the job writes */
 	ACK_STEP = 256 << 10,
 };
 

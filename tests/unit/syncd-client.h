@@ -135,7 +135,7 @@ static inline bool client_next(struct client *c, int ms)
 	int r;
 
 	while ((r = wframe_decoder_next(&c->decoder, &c->frame)) == 0) {
-		struct pollfd p = { c->fd, POLLIN, 0 };
+		struct pollfd p = {c->fd, POLLIN, 0};
 		uint64_t now = clock_mono_ms();
 		uint8_t *mem;
 		ssize_t n;
@@ -212,11 +212,12 @@ static inline void *client_wait(struct client *c, uint8_t type)
 	return m;
 }
 
-/* The other side ends the stream; frames that come before do not matter. */
+/* The other side ends the stream by itself, not because we are silent (it would ask first);
+ * other frames that come before do not matter. */
 static inline void client_wait_closed(struct client *c)
 {
 	while (client_next(c, CLIENT_PATIENCE_MS))
-		;
+		assert_int_not_equal(c->frame.type, WIRE_PING);
 	assert_true(c->closed);
 }
 
@@ -248,13 +249,13 @@ static inline Limbwire__Hello *client_attach(struct client *c)
 
 static inline void client_welcome(struct client *c)
 {
-	static const uint8_t env[16] = { 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
-					 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff };
+	static const uint8_t env[16] = {0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+					0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff};
 	Limbwire__Welcome m = LIMBWIRE__WELCOME__INIT;
 
 	assert_int_equal(io_write_full(c->fd, WIRE_START, WIRE_START_BYTES, "test.send"), 0);
 	m.protocol = 1;
-	m.environment_id = (ProtobufCBinaryData){ sizeof(env), (uint8_t *)env };
+	m.environment_id = (ProtobufCBinaryData){sizeof(env), (uint8_t *)env};
 	m.incarnation = c->incarnation;
 	m.node_first = 1000000;
 	m.node_end = 2000000;
@@ -315,7 +316,7 @@ static inline void client_start(struct client *c, const struct client_job *job)
 	Limbwire__JobStart m = LIMBWIRE__JOB_START__INIT;
 	ProtobufCBinaryData argv[16], env[2];
 	char mark[100];
-	const char *sh[] = { "sh", "-c", job->sh, NULL };
+	const char *sh[] = {"sh", "-c", job->sh, NULL};
 	const char *const *a = job->argv ? job->argv : sh;
 
 	c->job = job->id;
@@ -326,15 +327,15 @@ static inline void client_start(struct client *c, const struct client_job *job)
 	m.request = ++c->request;
 	m.job = (char *)job->id;
 	for (; a[m.n_argv]; m.n_argv++)
-		argv[m.n_argv] = (ProtobufCBinaryData){ strlen(a[m.n_argv]), (uint8_t *)a[m.n_argv] };
+		argv[m.n_argv] = (ProtobufCBinaryData){strlen(a[m.n_argv]), (uint8_t *)a[m.n_argv]};
 	m.argv = argv;
 	(void)snprintf(mark, sizeof(mark), "LIMB_JOB=%s", job->id);
-	env[0] = (ProtobufCBinaryData){ 18, (uint8_t *)"PATH=/usr/bin:/bin" };
-	env[1] = (ProtobufCBinaryData){ strlen(mark), (uint8_t *)mark };
+	env[0] = (ProtobufCBinaryData){18, (uint8_t *)"PATH=/usr/bin:/bin"};
+	env[1] = (ProtobufCBinaryData){strlen(mark), (uint8_t *)mark};
 	m.env = env;
 	m.n_env = 2;
 	if (job->cwd)
-		m.cwd = (ProtobufCBinaryData){ strlen(job->cwd), (uint8_t *)job->cwd };
+		m.cwd = (ProtobufCBinaryData){strlen(job->cwd), (uint8_t *)job->cwd};
 	m.timeout_ms = job->timeout_ms;
 	m.output_limit_bytes = job->limit_bytes;
 	m.tty = job->tty;

@@ -66,19 +66,19 @@ static int apply(const struct change *x)
 
 	m.request = ++c.request;
 	m.kind = x->kind;
-	m.path = (ProtobufCBinaryData){ strlen(x->path), (uint8_t *)x->path };
+	m.path = (ProtobufCBinaryData){strlen(x->path), (uint8_t *)x->path};
 	if (x->to)
-		m.to_path = (ProtobufCBinaryData){ strlen(x->to), (uint8_t *)x->to };
-	attr.type = x->kind == LIMBWIRE__APPLY__KIND__MKDIR ? LIMB__NODE_TYPE__NODE_DIRECTORY :
-		    x->target				   ? LIMB__NODE_TYPE__NODE_SYMLINK :
-							     LIMB__NODE_TYPE__NODE_FILE;
+		m.to_path = (ProtobufCBinaryData){strlen(x->to), (uint8_t *)x->to};
+	attr.type = x->kind == LIMBWIRE__APPLY__KIND__MKDIR ? LIMB__NODE_TYPE__NODE_DIRECTORY
+		    : x->target				    ? LIMB__NODE_TYPE__NODE_SYMLINK
+							    : LIMB__NODE_TYPE__NODE_FILE;
 	attr.mode = x->mode;
 	attr.uid = attr.gid = x->uid;
-	attr.uid_kind = attr.gid_kind = x->uid ? LIMB__OWNER_KIND__OWNER_NUMBER :
-						 LIMB__OWNER_KIND__OWNER_SELF;
+	attr.uid_kind = attr.gid_kind = x->uid ? LIMB__OWNER_KIND__OWNER_NUMBER
+					       : LIMB__OWNER_KIND__OWNER_SELF;
 	attr.mtime_ns = x->mtime_ns;
 	if (x->target)
-		attr.target = (ProtobufCBinaryData){ strlen(x->target), (uint8_t *)x->target };
+		attr.target = (ProtobufCBinaryData){strlen(x->target), (uint8_t *)x->target};
 	m.attr = x->no_attr ? NULL : &attr;
 	m.attr_defaults = !x->full;
 	m.no_replace = x->no_replace;
@@ -102,8 +102,8 @@ static bool file_is(const char *name, const char *bytes)
 
 static void test_put(void **state)
 {
-	struct change x = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .bytes = "first",
-			    .mode = 0640 };
+	struct change x = {
+		.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .bytes = "first", .mode = 0640};
 	struct stat st, other;
 
 	assert_int_equal(apply(&x), 0);
@@ -135,8 +135,10 @@ static void test_put(void **state)
 /* A file with two names stays one file. */
 static void test_put_keeps_links(void **state)
 {
-	struct change x = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a",
-			    .bytes = "a long first text", .mode = 0644 };
+	struct change x = {.kind = LIMBWIRE__APPLY__KIND__PUT,
+			   .path = "a",
+			   .bytes = "a long first text",
+			   .mode = 0644};
 
 	assert_int_equal(apply(&x), 0);
 	assert_int_equal(link(in_root("a"), in_root("b")), 0);
@@ -148,15 +150,20 @@ static void test_put_keeps_links(void **state)
 
 static void test_tree(void **state)
 {
-	struct change dir = { .kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .mode = 01777 };
-	struct change link_ = { .kind = LIMBWIRE__APPLY__KIND__SYMLINK, .path = "d/l",
-				.target = "../x y", .mode = 0777 };
-	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "d/f", .bytes = "x",
-			      .mode = 0600 };
-	struct change move = { .kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "d", .to = "e" };
-	struct change attr = { .kind = LIMBWIRE__APPLY__KIND__ATTR, .path = "e/f", .mode = 0444,
-			       .mtime_ns = 5, .full = true };
-	struct change gone = { .kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "e" };
+	struct change dir = {.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .mode = 01777};
+	struct change link_ = {.kind = LIMBWIRE__APPLY__KIND__SYMLINK,
+			       .path = "d/l",
+			       .target = "../x y",
+			       .mode = 0777};
+	struct change put = {
+		.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "d/f", .bytes = "x", .mode = 0600};
+	struct change move = {.kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "d", .to = "e"};
+	struct change attr = {.kind = LIMBWIRE__APPLY__KIND__ATTR,
+			      .path = "e/f",
+			      .mode = 0444,
+			      .mtime_ns = 5,
+			      .full = true};
+	struct change gone = {.kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "e"};
 	char target[100] = "";
 	struct stat st;
 
@@ -187,10 +194,10 @@ static void test_tree(void **state)
 
 static void test_move_replaces_or_not(void **state)
 {
-	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a", .bytes = "a",
-			      .mode = 0600 };
-	struct change move = { .kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "a", .to = "b",
-			       .no_replace = true };
+	struct change put = {
+		.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a", .bytes = "a", .mode = 0600};
+	struct change move = {
+		.kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "a", .to = "b", .no_replace = true};
 
 	assert_int_equal(apply(&put), 0);
 	put.path = put.bytes = "b";
@@ -205,10 +212,10 @@ static void test_move_replaces_or_not(void **state)
 /* Nothing outside of the root, whatever the path or the links in it say. */
 static void test_stays_beneath(void **state)
 {
-	static const char *const paths[] = { "out/f", "up/f", "../f", "d/../../f", "/etc/f", "", ".",
-					     "..", "d/..", "d/", "d/." };
-	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .bytes = "bad", .mode = 0600 };
-	struct change gone = { .kind = LIMBWIRE__APPLY__KIND__REMOVE };
+	static const char *const paths[] = {"out/f", "up/f", "../f", "d/../../f", "/etc/f", "",
+					    ".",     "..",   "d/..", "d/",	  "d/."};
+	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT, .bytes = "bad", .mode = 0600};
+	struct change gone = {.kind = LIMBWIRE__APPLY__KIND__REMOVE};
 	char path[600];
 
 	(void)snprintf(path, sizeof(path), "%s/f", c.top);
@@ -239,9 +246,20 @@ static void test_stays_beneath(void **state)
 
 static void test_put_needs_its_bytes(void **state)
 {
-	struct change put = { .kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .mode = 0600 };
+	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .mode = 0600};
+
+	Limbwire__Apply half = LIMBWIRE__APPLY__INIT;
+	Limbwire__Push m = LIMBWIRE__PUSH__INIT;
 
 	assert_int_equal(apply(&put), EBADMSG);
+	/* Some have come, not the last. */
+	half.push = m.push = ++pushes;
+	client_send(&c, WIRE_PUSH, &m.base, "half", 4);
+	half.request = ++c.request;
+	half.kind = LIMBWIRE__APPLY__KIND__PUT;
+	half.path = (ProtobufCBinaryData){1, (uint8_t *)"f"};
+	client_send(&c, WIRE_APPLY, &half.base, NULL, 0);
+	assert_int_equal(((Limbwire__Done *)client_wait(&c, WIRE_APPLIED))->error, EBADMSG);
 	assert_int_not_equal(access(in_root("f"), F_OK), 0);
 }
 

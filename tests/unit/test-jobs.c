@@ -81,9 +81,13 @@ static void test_exit_and_signal(void **state)
 		const char *sh;
 		int code, signal;
 	} cases[] = {
-		{ "true", 0, 0 },	    { "exit 3", 3, 0 },		{ "exit 255", 255, 0 },
-		{ "exit 256", 0, 0 },	    { "kill -9 $$", 137, 9 },	{ "kill -SEGV $$", 139, 11 },
-		{ "kill -TERM $$", 143, 15 },
+		{"true", 0, 0},
+		{"exit 3", 3, 0},
+		{"exit 255", 255, 0},
+		{"exit 256", 0, 0},
+		{"kill -9 $$", 137, 9},
+		{"kill -SEGV $$", 139, 11},
+		{"kill -TERM $$", 143, 15},
 	};
 	char id[20];
 
@@ -91,7 +95,7 @@ static void test_exit_and_signal(void **state)
 		Limbwire__JobExit *e;
 
 		(void)snprintf(id, sizeof(id), "j-%u", i);
-		e = client_run(&c, &(struct client_job){ .id = id, .sh = cases[i].sh });
+		e = client_run(&c, &(struct client_job){.id = id, .sh = cases[i].sh});
 		assert_int_equal(e->exit_code, cases[i].code);
 		assert_int_equal(e->signal, cases[i].signal);
 		assert_false(e->timed_out || e->unknown || e->background);
@@ -103,7 +107,7 @@ static int start_error(const char *id, const char *cwd, const char *const *argv,
 {
 	Limbwire__JobStarted *m;
 
-	client_start(&c, &(struct client_job){ .id = id, .cwd = cwd, .argv = argv });
+	client_start(&c, &(struct client_job){.id = id, .cwd = cwd, .argv = argv});
 	m = client_wait(&c, WIRE_JOB_STARTED);
 	assert_int_equal(m->request, c.request);
 	if (m->error != 0 && strcmp(m->detail, detail) != 0)
@@ -113,9 +117,9 @@ static int start_error(const char *id, const char *cwd, const char *const *argv,
 
 static void test_cannot_run(void **state)
 {
-	const char *missing[] = { "no-such-program", NULL }, *empty[] = { "", NULL };
-	const char *plain[] = { "./plain", NULL }, *dir[] = { "./d", NULL };
-	const char *format[] = { "./format", NULL };
+	const char *missing[] = {"no-such-program", NULL}, *empty[] = {"", NULL};
+	const char *plain[] = {"./plain", NULL}, *dir[] = {"./d", NULL};
+	const char *format[] = {"./format", NULL};
 
 	make_file("plain", 0644, "#!/bin/sh\n");
 	make_file("format", 0755, "echo no\n");
@@ -132,10 +136,11 @@ static void test_cannot_run(void **state)
 /* Never in another place than the one asked for. */
 static void test_cwd(void **state)
 {
-	const char *mark[] = { "touch", "ran-here", NULL };
-	char path[600];
+	char path[600], name[40];
+	const char *mark[] = {"touch", name, NULL};
 	Limbwire__JobExit *e;
 
+	(void)snprintf(name, sizeof(name), "limb-ran-here-%d", (int)getpid());
 	make_dir("d", 0755);
 	make_dir("d/e", 0755);
 	make_dir("gone", 0755);
@@ -156,35 +161,38 @@ static void test_cwd(void **state)
 	assert_int_not_equal(start_error("j-7", "d/../..", mark, "cwd"), 0);
 	(void)snprintf(path, sizeof(path), "%s-not", c.root);
 	assert_int_equal(start_error("j-8", path, mark, "cwd"), EXDEV);
-	assert_false(root_has("ran-here") || access("/tmp/ran-here", F_OK) == 0);
+	assert_false(root_has(name));
+	(void)snprintf(path, sizeof(path), "/tmp/%s", name);
+	assert_int_not_equal(unlink(path), 0);
 
-	e = client_run(&c, &(struct client_job){ .id = "j-9", .cwd = "d/e", .sh = "pwd -P" });
+	e = client_run(&c, &(struct client_job){.id = "j-9", .cwd = "d/e", .sh = "pwd -P"});
 	assert_int_equal(e->exit_code, 0);
 	(void)snprintf(path, sizeof(path), "%s/d/e\n", c.root);
 	assert_true(client_out_is(&c, 0, path));
 	(void)snprintf(path, sizeof(path), "%s//d", c.root);
-	e = client_run(&c, &(struct client_job){ .id = "j-10", .cwd = path, .sh = "pwd -P" });
+	e = client_run(&c, &(struct client_job){.id = "j-10", .cwd = path, .sh = "pwd -P"});
 	(void)snprintf(path, sizeof(path), "%s/d\n", c.root);
 	assert_true(client_out_is(&c, 0, path));
 }
 
 static void test_argv_and_environment(void **state)
 {
-	static const char *argv[] = { "printf", "<%s>", "a b", "*",  ";", "$(id)", "x\ny",
-				      "\"'",	"",	"-n",  "\xff", NULL };
-	static const char *env[] = { "env", NULL };
+	static const char *argv[] = {"printf", "<%s>", "a b", "*",  ";",    "$(id)",
+				     "x\ny",   "\"'",  "",    "-n", "\xff", NULL};
+	static const char *env[] = {"env", NULL};
 	Limbwire__JobExit *e;
 
-	e = client_run(&c, &(struct client_job){ .id = "j-1", .argv = argv });
+	e = client_run(&c, &(struct client_job){.id = "j-1", .argv = argv});
 	assert_int_equal(e->exit_code, 0);
 	assert_true(client_out_is(&c, 0, "<a b><*><;><$(id)><x\ny><\"'><><-n><\xff>"));
-	(void)client_run(&c, &(struct client_job){ .id = "j-2", .argv = env });
+	(void)client_run(&c, &(struct client_job){.id = "j-2", .argv = env});
 	assert_true(client_out_is(&c, 0, "PATH=/usr/bin:/bin\nLIMB_JOB=j-2\n"));
 	/* No descriptor of ours, no signal ignored or blocked. */
-	e = client_run(&c, &(struct client_job){
-				   .id = "j-3",
-				   .sh = "ls /proc/self/fd; grep -E 'Sig(Blk|Ign)' /proc/self/status",
-			   });
+	e = client_run(&c,
+		       &(struct client_job){
+			       .id = "j-3",
+			       .sh = "ls /proc/self/fd; grep -E 'Sig(Blk|Ign)' /proc/self/status",
+		       });
 	assert_true(client_out_is(&c, 0,
 				  "0\n1\n2\n3\nSigBlk:\t0000000000000000\nSigIgn:\t"
 				  "0000000000000000\n"));
@@ -214,7 +222,7 @@ static void test_background(void **state)
 	Limbwire__JobSignal kill = LIMBWIRE__JOB_SIGNAL__INIT;
 	Limbwire__JobExit *e;
 
-	e = client_run(&c, &(struct client_job){ .id = "j-1", .sh = "sleep 600 & echo hi" });
+	e = client_run(&c, &(struct client_job){.id = "j-1", .sh = "sleep 600 & echo hi"});
 	assert_true(clock_mono_ms() - begin < 2000);
 	assert_int_equal(e->exit_code, 0);
 	assert_true(e->background);
@@ -239,7 +247,7 @@ static void test_timeout(void **state)
 	uint64_t begin = clock_mono_ms();
 	Limbwire__JobExit *e;
 
-	e = client_run(&c, &(struct client_job){ .id = "j-1", .sh = script, .timeout_ms = 300 });
+	e = client_run(&c, &(struct client_job){.id = "j-1", .sh = script, .timeout_ms = 300});
 	assert_true(clock_mono_ms() - begin < 10000);
 	assert_true(e->timed_out);
 	assert_string_equal(e->killed_by, "timeout");
@@ -302,8 +310,8 @@ static void test_large_output(void **state)
 	c.job = NULL;
 	while (!e && client_next(&c, CLIENT_PATIENCE_MS)) {
 		if (c.frame.type == WIRE_JOB_OUTPUT) {
-			Limbwire__JobOutput *m = limbwire__job_output__unpack(
-				NULL, c.frame.body_len, c.frame.body);
+			Limbwire__JobOutput *m =
+				limbwire__job_output__unpack(NULL, c.frame.body_len, c.frame.body);
 
 			assert_int_equal(m->offset, got);
 			got += c.frame.bulk_len;
@@ -380,8 +388,9 @@ static void test_input(void **state)
 	for (size_t i = 0; i < BYTES; i++)
 		data[i] = (uint8_t)(i * 31 + i / 251);
 	/* It reads late, so most of it waits on disk. */
-	client_start(&c, &(struct client_job){
-				 .id = "j-1", .sh = "sleep 0.3; cat; echo end >&2", .stdin_open = true });
+	client_start(&c, &(struct client_job){.id = "j-1",
+					      .sh = "sleep 0.3; cat; echo end >&2",
+					      .stdin_open = true});
 	started = client_wait(&c, WIRE_JOB_STARTED);
 	assert_int_equal(started->error, 0);
 	for (size_t at = 0; at < BYTES; at += PIECE)
@@ -394,7 +403,7 @@ static void test_input(void **state)
 	assert_memory_equal(buf_data(&c.out[0]), data, BYTES);
 	assert_true(client_out_is(&c, 1, "end\n"));
 
-	e = client_run(&c, &(struct client_job){ .id = "j-2", .sh = "cat; echo ok" });
+	e = client_run(&c, &(struct client_job){.id = "j-2", .sh = "cat; echo ok"});
 	assert_true(client_out_is(&c, 0, "ok\n"));
 }
 
@@ -403,12 +412,12 @@ static void test_terminal(void **state)
 	Limbwire__JobStarted *started;
 	Limbwire__JobExit *e;
 
-	client_start(&c, &(struct client_job){
-				 .id = "j-1",
-				 .sh = "test -t 0; test -t 2 || exit 9; stty size; read x; "
-				       "echo \"got $x\"; cat >/dev/null; exit 4",
-				 .tty = true,
-				 .stdin_open = true });
+	client_start(&c, &(struct client_job){.id = "j-1",
+					      .sh = "test -t 0; test -t 2 || exit 9; stty size; "
+						    "echo own >/dev/tty; read x; "
+						    "echo \"got $x\"; cat >/dev/null; exit 4",
+					      .tty = true,
+					      .stdin_open = true});
 	started = client_wait(&c, WIRE_JOB_STARTED);
 	assert_int_equal(started->error, 0);
 	input("j-1", 0, "hello\n", 6, false);
@@ -416,12 +425,13 @@ static void test_terminal(void **state)
 	e = client_wait(&c, WIRE_JOB_EXIT);
 	assert_int_equal(e->exit_code, 4);
 	assert_non_null(memmem(buf_data(&c.out[0]), buf_len(&c.out[0]), "24 80\r\n", 7));
+	assert_non_null(memmem(buf_data(&c.out[0]), buf_len(&c.out[0]), "own\r\n", 5));
 	assert_non_null(memmem(buf_data(&c.out[0]), buf_len(&c.out[0]), "got hello\r\n", 11));
 }
 
 static void test_started_once(void **state)
 {
-	struct client_job job = { .id = "j-1", .sh = "echo x >>count; sleep 0.1" };
+	struct client_job job = {.id = "j-1", .sh = "echo x >>count; sleep 0.1"};
 	Limbwire__JobStarted *m;
 	uint32_t pid;
 
@@ -436,7 +446,7 @@ static void test_started_once(void **state)
 	client_start(&c, &job);
 	m = client_wait(&c, WIRE_JOB_STARTED);
 	assert_int_equal(m->pid, pid);
-	(void)client_run(&c, &(struct client_job){ .id = "j-2", .sh = "cat count" });
+	(void)client_run(&c, &(struct client_job){.id = "j-2", .sh = "cat count"});
 	assert_true(client_out_is(&c, 0, "x\n"));
 }
 
@@ -449,17 +459,18 @@ static void test_no_zombies(void **state)
 	for (unsigned i = 0; i < 60; i++) {
 		(void)snprintf(id, sizeof(id), "j-%u", i);
 		e = client_run(&c, &(struct client_job){
-					   .id = id, .sh = "(sleep 0.02 &) ; (true & true &) & :" });
+					   .id = id, .sh = "(sleep 0.02 &) ; (true & true &) & :"});
 		assert_int_equal(e->exit_code, 0);
 		client_forget(&c, id);
 	}
 	(void)usleep(100000);
-	e = client_run(&c, &(struct client_job){
-				   .id = "last",
-				   .sh = "p=$PPID; g=$(cut -d' ' -f4 /proc/$p/stat); for f in "
-					 "/proc/[0-9]*/stat; do read -r a b s pp r <$f || continue; "
-					 "case $s$pp in Z$p|Z$g) echo $a;; esac; done 2>/dev/null",
-			   });
+	e = client_run(&c,
+		       &(struct client_job){
+			       .id = "last",
+			       .sh = "p=$PPID; g=$(cut -d' ' -f4 /proc/$p/stat); for f in "
+				     "/proc/[0-9]*/stat; do read -r a b s pp r <$f || continue; "
+				     "case $s$pp in Z$p|Z$g) echo $a;; esac; done 2>/dev/null",
+		       });
 	assert_int_equal(e->exit_code, 0);
 	assert_true(client_out_is(&c, 0, ""));
 }
@@ -484,7 +495,7 @@ static void test_ps_and_freeze(void **state)
 	Limbwire__PsDone *list;
 	uint32_t sleeper = 0;
 
-	client_start(&c, &(struct client_job){ .id = "j-1", .sh = "setsid sleep 607 & wait" });
+	client_start(&c, &(struct client_job){.id = "j-1", .sh = "setsid sleep 607 & wait"});
 	(void)client_wait(&c, WIRE_JOB_STARTED);
 	for (unsigned n = 0; n < 200 && sleeper == 0; n++) {
 		ps.request = ++c.request;

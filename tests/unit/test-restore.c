@@ -53,7 +53,7 @@ static void make_sparse(const char *name)
 
 static void set_time(const char *name, int64_t ns)
 {
-	struct timespec ts[2] = { { 0, 0 }, clock_to_timespec(ns) };
+	struct timespec ts[2] = {{0, 0}, clock_to_timespec(ns)};
 
 	assert_int_equal(utimensat(AT_FDCWD, in(origin, name), ts, AT_SYMLINK_NOFOLLOW), 0);
 }
@@ -231,6 +231,12 @@ static void test_link_instead_of_directory(void **state)
 	make_file(origin, "d/f", "inside", 6, 0644);
 	assert_int_equal(mkdir(in(c.top, "trap"), 0755), 0);
 	assert_int_equal(symlink("../trap", in(c.root, "d")), 0);
+	/* And one that is there is kept, without what it has too much. */
+	assert_int_equal(mkdir(in(origin, "e"), 0755), 0);
+	make_file(origin, "e/f", "new", 3, 0644);
+	assert_int_equal(mkdir(in(c.root, "e"), 0700), 0);
+	make_file(c.root, "e/f", "old", 3, 0600);
+	make_file(c.root, "e/extra", "old", 3, 0600);
 	source_open(&s, origin);
 	assert_int_equal(source_restore(&s, &c, false)->error, 0);
 	source_same(origin, c.root, true);
@@ -280,7 +286,7 @@ static void send_entry(Limbwire__TreeEntry *e, size_t n)
 {
 	Limbwire__TreePart part = LIMBWIRE__TREE_PART__INIT;
 	Limbwire__Restore m = LIMBWIRE__RESTORE__INIT;
-	Limbwire__TreeEntry *ptrs[3] = { e, e + 1, e + 2 };
+	Limbwire__TreeEntry *ptrs[3] = {e, e + 1, e + 2};
 
 	m.request = ++c.request;
 	m.empty_root = true;
@@ -295,10 +301,10 @@ static void send_entry(Limbwire__TreeEntry *e, size_t n)
 /* Trees that nobody can mean are refused, and nothing is made. */
 static void test_bad_trees(void **state)
 {
-	static const char *const names[] = { "", ".", "..", "a/b", "../x" };
+	static const char *const names[] = {"", ".", "..", "a/b", "../x"};
 	Limb__Attr dir = LIMB__ATTR__INIT, fifo = LIMB__ATTR__INIT;
-	Limbwire__TreeEntry e[3] = { LIMBWIRE__TREE_ENTRY__INIT, LIMBWIRE__TREE_ENTRY__INIT,
-				     LIMBWIRE__TREE_ENTRY__INIT };
+	Limbwire__TreeEntry e[3] = {LIMBWIRE__TREE_ENTRY__INIT, LIMBWIRE__TREE_ENTRY__INIT,
+				    LIMBWIRE__TREE_ENTRY__INIT};
 
 	dir.type = LIMB__NODE_TYPE__NODE_DIRECTORY;
 	dir.mode = 0755;
@@ -309,13 +315,13 @@ static void test_bad_trees(void **state)
 	e[1].node = 2;
 	e[1].parent = 1;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-		e[1].name = (ProtobufCBinaryData){ strlen(names[i]), (uint8_t *)names[i] };
+		e[1].name = (ProtobufCBinaryData){strlen(names[i]), (uint8_t *)names[i]};
 		send_entry(e, 2);
 		assert_int_equal(((Limbwire__Restored *)client_wait(&c, WIRE_RESTORED))->error,
 				 EBADMSG);
 	}
 	/* An entry below something that is no directory, or that is not there. */
-	e[1].name = e[2].name = (ProtobufCBinaryData){ 1, (uint8_t *)"f" };
+	e[1].name = e[2].name = (ProtobufCBinaryData){1, (uint8_t *)"f"};
 	e[2].parent = 2;
 	send_entry(e, 3);
 	assert_int_equal(((Limbwire__Restored *)client_wait(&c, WIRE_RESTORED))->error, EBADMSG);

@@ -76,30 +76,28 @@ static void test_fencing(void **state)
 static void test_other_environment(void **state)
 {
 	Limbwire__Welcome m = LIMBWIRE__WELCOME__INIT;
-	uint8_t env[16] = { 1 };
+	uint8_t env[16] = {1};
 
 	(void)client_attach(&c);
 	assert_int_equal(io_write_full(c.fd, WIRE_START, WIRE_START_BYTES, "test"), 0);
 	m.protocol = 1;
 	m.incarnation = 1;
-	m.environment_id = (ProtobufCBinaryData){ sizeof(env), env };
+	m.environment_id = (ProtobufCBinaryData){sizeof(env), env};
 	client_send(&c, WIRE_WELCOME, &m.base, NULL, 0);
 	expect_refused(ESTALE);
 }
 
 static void expect_closed(void)
 {
-	while (client_next(&c, CLIENT_PATIENCE_MS))
-		assert_int_not_equal(c.frame.type, WIRE_JOB_STARTED);
-	assert_true(c.closed);
+	client_wait_closed(&c);
 	client_detach(&c);
 }
 
 /* Frames that break a rule end the stream and nothing else. */
 static void test_bad_frames(void **state)
 {
-	uint8_t junk[16] = { WIRE_JOB_START, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
-	struct client_job job = { .id = "j-1", .sh = "true" };
+	uint8_t junk[16] = {WIRE_JOB_START, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+	struct client_job job = {.id = "j-1", .sh = "true"};
 	uint32_t pid;
 
 	/* A job before WELCOME. */
@@ -191,7 +189,7 @@ static void test_stop_ends_jobs(void **state)
 	int status;
 
 	client_join(&c);
-	client_start(&c, &(struct client_job){ .id = "j-1", .sh = "trap '' TERM; sleep 610 & wait" });
+	client_start(&c, &(struct client_job){.id = "j-1", .sh = "trap '' TERM; sleep 610 & wait"});
 	m = client_wait(&c, WIRE_JOB_STARTED);
 	pid = m->pid;
 	client_detach(&c);

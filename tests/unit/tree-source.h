@@ -152,7 +152,7 @@ static inline void source_fill(const struct source *s, const struct source_node 
 		const char *name = strrchr(x->path, '/');
 
 		name = name ? name + 1 : x->path;
-		e->m.name = (ProtobufCBinaryData){ strlen(name), (uint8_t *)name };
+		e->m.name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
 	}
 	e->m.attr = &e->attr;
 	e->attr.mode = S_ISLNK(x->st.st_mode) ? 0777 : x->st.st_mode & 07777;
@@ -179,19 +179,18 @@ static inline void source_fill(const struct source *s, const struct source_node 
 	if (S_ISLNK(x->st.st_mode)) {
 		got = readlinkat(s->root, x->path, e->target, sizeof(e->target));
 		assert_true(got > 0);
-		e->attr.target = (ProtobufCBinaryData){ (size_t)got, (uint8_t *)e->target };
+		e->attr.target = (ProtobufCBinaryData){(size_t)got, (uint8_t *)e->target};
 	}
 	if (S_ISREG(x->st.st_mode)) {
 		e->m.content = &e->content;
 		e->content.size_bytes = (uint64_t)x->st.st_size;
 		source_hash(s, x, e->sha);
 		sha256("", 0, e->zeros);
-		e->content.sha256 = (ProtobufCBinaryData){
-			32, x->st.st_size > 0 ? e->sha : e->zeros
-		};
+		e->content.sha256 =
+			(ProtobufCBinaryData){32, x->st.st_size > 0 ? e->sha : e->zeros};
 		e->content.holes = (uint64_t)x->st.st_blocks * 512 < (uint64_t)x->st.st_size;
 		if (x->st.st_size > 0) {
-			e->content.root = (ProtobufCBinaryData){ 32, e->sha };
+			e->content.root = (ProtobufCBinaryData){32, e->sha};
 			e->content.depth = 1;
 		}
 	}
@@ -205,8 +204,8 @@ static inline void source_fill(const struct source *s, const struct source_node 
 		limb__xattr__init(&e->xattrs[i]);
 		got = source_xattr(s->top, x->path, sorted[i], e->values[i], sizeof(e->values[i]));
 		assert_true(got >= 0);
-		e->xattrs[i].name = (ProtobufCBinaryData){ strlen(sorted[i]), (uint8_t *)sorted[i] };
-		e->xattrs[i].value = (ProtobufCBinaryData){ (size_t)got, (uint8_t *)e->values[i] };
+		e->xattrs[i].name = (ProtobufCBinaryData){strlen(sorted[i]), (uint8_t *)sorted[i]};
+		e->xattrs[i].value = (ProtobufCBinaryData){(size_t)got, (uint8_t *)e->values[i]};
 		e->xattr_ptrs[i] = &e->xattrs[i];
 	}
 	e->attr.xattrs = e->xattr_ptrs;
@@ -355,7 +354,8 @@ static inline void source_same_xattrs(const struct source *a, const struct sourc
 		if (strncmp(p, "user.limb.", 10) == 0)
 			continue;
 		n = source_xattr(a->top, a->nodes[i].path, p, value, sizeof(value));
-		assert_int_equal(source_xattr(b->top, b->nodes[i].path, p, other, sizeof(other)), n);
+		assert_int_equal(source_xattr(b->top, b->nodes[i].path, p, other, sizeof(other)),
+				 n);
 		assert_memory_equal(value, other, (size_t)n);
 	}
 }
