@@ -1,71 +1,18 @@
-#include "brain/job.h"
+#include "brain/job-impl.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
-
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/io.h"
-#include "base/log.h"
 #include "base/sha256.h"
-#include "base/text.h"
 #include "brain/commit.h"
 #include "brain/link.h"
-#include "brain/view.h"
 #include "wire/wire.pb-c.h"
 
 enum {
 	START_MS = 15000,
 	SETTLE_MS = 250,
 	JOBS_KEPT = 256,
-};
-
-struct unsettled {
-	char *path;
-	size_t len;
-	uint64_t size_bytes;
-	int64_t since_ns;
-};
-
-struct job {
-	struct job *next; /* brain->jobs */
-	struct env *env;
-	char id[ENTRY_JOB_MAX + 1];
-	uint64_t incarnation;
-	char **argv, **envp;
-	char *cwd, *principal, *key;
-	uint64_t timeout_ms;
-	bool stdin_open, tty;
-	bool recorded;	  /* JOB_START is durable */
-	bool sent;	  /* the wire's JOB_START went out */
-	uint64_t sent_in; /* ... in this session of the environment; 0: by an earlier limbd */
-	bool started;
-	bool ended; /* JOB_EXIT came, or it could not start */
-	bool over;  /* its end is durable */
-
-	int dir_fd, out_fd[2];
-	uint64_t out_bytes[2];
-	int64_t started_ns, ended_ns;
-
-	/* its end */
-	int exit_code, signal, error;
-	bool timed_out, unknown, background;
-	char killed_by[12];
-	char *error_detail;
-	uint64_t duration_ms, seq;
-	struct unsettled *unsettled;
-	size_t n_unsettled;
-	bool view_behind;
-
-	/* stdin that waits for the job's start */
-	struct buf input;
-	uint64_t input_sent;
-	bool input_eof, input_eof_sent;
-
-	job_watch_fn fn;
-	void *userdata;
-	unsigned refs; /* commits under way */
 };
 
 static void strv_free(char **v)
@@ -95,7 +42,7 @@ static char **strv_copy(char **v, const char *more)
 	return c;
 }
 
-static void job_free(struct job *j)
+void job_free(struct job *j)
 {
 	if (!j)
 		return;
@@ -195,7 +142,7 @@ static void job_make_id(char *out, size_t size)
 	(void)snprintf(out, size, "j-%.*s", (int)n, text);
 }
 
-static int job_open_files(struct job *j)
+int job_open_files(struct job *j)
 {
 	static const char *const names[] = {"stdout", "stderr"};
 	cleanup_close int jobs = -1;
@@ -244,9 +191,7 @@ static ProtobufCBinaryData *bytes_array(char **v, size_t *ret_n)
 	return a;
 }
 
-static void job_finish(struct job *j);
-
-static void job_send_input(struct job *j)
+void job_send_input(struct job *j)
 {
 	Limbwire__JobInput m = LIMBWIRE__JOB_INPUT__INIT;
 
@@ -317,7 +262,7 @@ static int job_send_start(struct job *j)
 	return link_send(j->env, WIRE_JOB_START, &m.base, NULL, 0);
 }
 
-static void job_cannot_start(struct job *j, int error, const char *detail)
+void job_cannot_start(struct job *j, int error, const char *detail)
 {
 	j->ended = true;
 	j->error = error;
@@ -384,7 +329,7 @@ static int job_record_start(struct job *j)
 	return r;
 }
 
-static struct job *job_new(struct env *env, const char *id)
+struct job *job_new(struct env *env, const char *id)
 {
 	struct job *j = calloc(1, sizeof(*j));
 
@@ -419,7 +364,7 @@ static void jobs_prune(struct brain *b)
 	}
 }
 
-static void job_link_in(struct job *j)
+void job_link_in(struct job *j)
 {
 	jobs_prune(j->env->brain);
 	j->next = j->env->brain->jobs;
@@ -470,453 +415,8 @@ void job_unwatch(struct job *j)
 	j->userdata = NULL;
 }
 
-static void job_tell(struct job *j, bool over)
+void job_tell(struct job *j, bool over)
 {
 	if (j->fn)
 		j->fn(j, over, j->userdata);
-}
-
-/* ---- ending ---- */
-
-static void job_seen(struct env *env, bool behind, void *userdata)
-{
-	struct job *j = userdata;
-	Limbwire__JobForget m = LIMBWIRE__JOB_FORGET__INIT;
-
-	j->refs--;
-	j->over = true;
-	j->view_behind = behind;
-	m.job = j->id;
-	(void)link_send(env, WIRE_JOB_FORGET, &m.base, NULL, 0);
-	job_tell(j, true);
-}
-
-static void job_end_durable(int r, uint64_t seq, void *userdata)
-{
-	struct job *j = userdata;
-
-	j->refs--;
-	if (r < 0) {
-		j->unknown = true;
-		j->over = true;
-		job_tell(j, true);
-		return;
-	}
-	j->seq = seq;
-	/* A later limbd need not ask what became of it. Lost with the power it is only asked again. */
-	(void)close(openat(j->dir_fd, "ended", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-	j->refs++;
-	view_wait_seen(j->env, seq, job_seen, j);
-}
-
-/* Everything about the end is known: record it once. */
-static void job_finish(struct job *j)
-{
-	Limb__Record rec = LIMB__RECORD__INIT;
-	Limb__JobEnd e = LIMB__JOB_END__INIT;
-
-	j->ended = true;
-	e.exit_code = j->exit_code;
-	e.signal = (uint32_t)j->signal;
-	e.timed_out = j->timed_out;
-	e.unknown = j->unknown;
-	e.killed_by = j->killed_by;
-	e.stdout_bytes = j->out_bytes[0];
-	e.stderr_bytes = j->out_bytes[1];
-	e.duration_ms = j->duration_ms;
-	e.background = j->background;
-	e.error = j->error_detail ? j->error_detail : (char *)"";
-	rec.job = j->id;
-	rec.incarnation = j->incarnation;
-	rec.principal = j->principal ? j->principal : (char *)"";
-	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
-	rec.body_case = LIMB__RECORD__BODY_JOB_END;
-	rec.job_end = &e;
-	j->refs++;
-	if (commit_submit(j->env, RECORD_JOB_END, &rec, job_end_durable, j) < 0)
-		job_end_durable(-EIO, 0, j);
-}
-
-int job_on_started(struct env *env, const struct entry_head *e)
-{
-	const struct entry_job *m = (const struct entry_job *)e;
-	struct job *j = job_find(env->brain, m->job);
-	cleanup_free char *detail = NULL;
-
-	if (!j || j->env != env || j->ended)
-		return 0;
-	if (m->error) {
-		detail = strndup(entry_tail(m), MIN(m->detail_len, (uint32_t)ENTRY_TEXT_MAX));
-		job_cannot_start(j, m->error, detail ? detail : "cannot start");
-		return 0;
-	}
-	j->started = true;
-	job_send_input(j);
-	return 0;
-}
-
-static int job_ack(struct job *j)
-{
-	Limbwire__JobAck m = LIMBWIRE__JOB_ACK__INIT;
-
-	m.job = j->id;
-	m.stdout_offset = j->out_bytes[0];
-	m.stderr_offset = j->out_bytes[1];
-	return link_send(j->env, WIRE_JOB_ACK, &m.base, NULL, 0);
-}
-
-int job_on_output(struct env *env, const struct entry_head *e)
-{
-	const struct entry_job_output *m = (const struct entry_job_output *)e;
-	struct job *j = job_find(env->brain, m->job);
-	uint64_t have, skip;
-	int s, r;
-
-	if (!j || j->env != env || j->over || m->stream < 1 || m->stream > 2)
-		return 0;
-	s = (int)m->stream - 1;
-	have = j->out_bytes[s];
-	if (m->offset > have)
-		return -EPROTO; /* a gap: it was never sent */
-	skip = have - m->offset;
-	if (skip >= m->len)
-		return 0;
-	r = io_pwrite_full(j->out_fd[s], (const uint8_t *)entry_tail(m) + skip, m->len - skip, have,
-			   "job.output");
-	if (r < 0) {
-		(void)env_set_reason(env, "no_space", "cannot keep a job's output: %s",
-				     strerror(-r));
-		return r;
-	}
-	j->out_bytes[s] += m->len - skip;
-	/* An acknowledgement a MiB is enough; the rest goes with the end. */
-	if (have >> 20 != j->out_bytes[s] >> 20)
-		(void)job_ack(j);
-	job_tell(j, false);
-	return 0;
-}
-
-static void job_take_unsettled(struct job *j, const struct entry_head *e)
-{
-	const struct entry_unsettled *u;
-	struct entry_cursor c;
-	const char *path;
-
-	entry_cursor_init(&c, e);
-	while (entry_next_unsettled(&c, &u, &path)) {
-		struct unsettled *p = reallocarray(j->unsettled, j->n_unsettled + 1, sizeof(*p));
-
-		if (!p)
-			return;
-		j->unsettled = p;
-		p += j->n_unsettled;
-		p->path = malloc(u->len + 1);
-		if (!p->path)
-			return;
-		memcpy(p->path, path, u->len);
-		p->path[u->len] = 0;
-		p->len = u->len;
-		p->size_bytes = u->size_bytes;
-		p->since_ns = u->since_ns;
-		j->n_unsettled++;
-	}
-}
-
-int job_on_exit(struct env *env, const struct entry_head *e)
-{
-	const struct entry_job *m = (const struct entry_job *)e;
-	struct job *j = job_find(env->brain, m->job);
-	Limbwire__JobForget f = LIMBWIRE__JOB_FORGET__INIT;
-
-	if (!j || j->env != env || j->over) {
-		f.job = (char *)m->job;
-		return link_send(env, WIRE_JOB_FORGET, &f.base, NULL, 0);
-	}
-	if (j->ended)
-		return 0;
-	j->exit_code = m->exit_code & 255;
-	j->signal = (int)(m->signal & 127);
-	j->timed_out = m->timed_out;
-	j->unknown = m->unknown;
-	j->background = m->background;
-	j->duration_ms = m->duration_ms;
-	j->ended_ns = m->ended_ns;
-	memcpy(j->killed_by, m->killed_by, sizeof(j->killed_by));
-	j->killed_by[sizeof(j->killed_by) - 1] = 0;
-	job_take_unsettled(j, e);
-	job_finish(j);
-	return 0;
-}
-
-/* A job that an earlier limbd started: its files are here, its record is in the log. */
-static void job_adopt(struct env *env, const struct entry_job_known *k)
-{
-	char path[ENTRY_JOB_MAX + 8];
-	struct job *j;
-
-	(void)snprintf(path, sizeof(path), "jobs/%s", k->job);
-	if (strchr(k->job, '/') || faccessat(env->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return;
-	j = job_new(env, k->job);
-	if (!j)
-		return;
-	j->cwd = strdup("");
-	j->recorded = j->sent = j->started = true;
-	if (!j->cwd || job_open_files(j) < 0) {
-		job_free(j);
-		return;
-	}
-	job_link_in(j);
-}
-
-static void job_end_unknown(struct job *j)
-{
-	j->unknown = true;
-	free(j->error_detail);
-	j->error_detail =
-		strdup("its environment was lost while it ran; whether it finished is not known");
-	j->ended_ns = clock_real_ns();
-	job_finish(j);
-}
-
-/* Once after limbd's start: jobs of an earlier limbd whose end was never recorded. */
-static void job_adopt_unended(struct env *env)
-{
-	char **names, path[ENTRY_JOB_MAX + 16];
-	size_t n;
-
-	if (env->jobs_checked || file_list(env->dir_fd, "jobs", 1 << 20, &names, &n) < 0)
-		return;
-	env->jobs_checked = true;
-	for (size_t i = 0; i < n; i++) {
-		struct entry_job_known k = {0};
-
-		if (strlen(names[i]) > ENTRY_JOB_MAX || job_find(env->brain, names[i]))
-			continue;
-		(void)snprintf(path, sizeof(path), "jobs/%s/ended", names[i]);
-		if (faccessat(env->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			continue;
-		(void)snprintf(k.job, sizeof(k.job), "%s", names[i]);
-		job_adopt(env, &k);
-	}
-	file_names_free(names, n);
-}
-
-static bool job_listed(const struct entry_job_list *l, const char *id)
-{
-	const struct entry_job_known *k = entry_tail(l);
-
-	for (uint32_t i = 0; i < l->n; i++)
-		if (strcmp(k[i].job, id) == 0)
-			return true;
-	return false;
-}
-
-/* What limb-syncd holds. A job that we know and it does not is over, its outcome unknown; one
- * whose START was recorded but never sent was never run, and never runs by itself. */
-int job_on_list(struct env *env, const struct entry_head *e)
-{
-	const struct entry_job_list *l = (const struct entry_job_list *)e;
-	const struct entry_job_known *k = entry_tail(l);
-
-	for (uint32_t i = 0; i < l->n; i++)
-		if (!job_find(env->brain, k[i].job))
-			job_adopt(env, &k[i]);
-	job_adopt_unended(env);
-	for (struct job *j = env->brain->jobs; j; j = j->next) {
-		/* JOB_LIST was made before what this session started. */
-		if (j->env != env || j->ended || !j->sent || j->sent_in == env->session)
-			continue;
-		if (job_listed(l, j->id)) {
-			j->started = true;
-			(void)job_ack(j);
-			job_send_input(j);
-			continue;
-		}
-		job_end_unknown(j);
-	}
-	return 0;
-}
-
-void jobs_lost(struct env *env)
-{
-	for (struct job *j = env->brain->jobs; j; j = j->next)
-		if (j->env == env && !j->ended && j->recorded)
-			job_end_unknown(j);
-}
-
-void job_line_lost(struct env *env)
-{
-	/* Jobs run on; JOB_LIST after the next WELCOME says which. */
-	(void)env;
-}
-
-void jobs_drop_env(struct env *env)
-{
-	struct job **p = &env->brain->jobs, *j;
-
-	while ((j = *p)) {
-		if (j->env != env) {
-			p = &j->next;
-			continue;
-		}
-		*p = j->next;
-		if (!j->over) {
-			j->unknown = true;
-			j->over = true;
-			job_tell(j, true);
-		}
-		job_free(j);
-	}
-}
-
-/* ---- JSON ---- */
-
-static void put_text(json_t *o, const char *key, const void *data, size_t n)
-{
-	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	char key64[64];
-
-	if (text_utf8_ok(data, n)) {
-		(void)json_object_set_new(o, key, json_stringn(data, n));
-		return;
-	}
-	if (text_utf8_replace(&b, data, n) == 0)
-		(void)json_object_set_new(o, key,
-					  json_stringn((const char *)buf_data(&b), buf_len(&b)));
-	buf_clear(&b);
-	(void)snprintf(key64, sizeof(key64), "%s_base64", key);
-	if (text_base64(&b, data, n) == 0)
-		(void)json_object_set_new(o, key64,
-					  json_stringn((const char *)buf_data(&b), buf_len(&b)));
-}
-
-/* Head, a line that says what is left out, tail. */
-static bool output_text(struct job *j, int s, uint64_t max, struct buf *out)
-{
-	uint64_t total = j->out_bytes[s], head = MIN(total, max), tail = 0;
-	uint8_t *p;
-	ssize_t n;
-
-	if (total > max) {
-		head = max / 2;
-		tail = max - head;
-	}
-	if (buf_reserve(out, head + 1, &p) < 0)
-		return false;
-	n = io_pread_full(j->out_fd[s], p, head, 0, "job.read");
-	buf_commit(out, n > 0 ? (size_t)n : 0);
-	if (total <= max)
-		return false;
-	(void)buf_printf(out, "\n[%llu bytes left out]\n", (unsigned long long)(total - max));
-	if (buf_reserve(out, tail + 1, &p) < 0)
-		return true;
-	n = io_pread_full(j->out_fd[s], p, tail, total - tail, "job.read");
-	buf_commit(out, n > 0 ? (size_t)n : 0);
-	return true;
-}
-
-static const char *signal_name(int sig, char *room, size_t size)
-{
-	const char *abbrev = sigabbrev_np(sig);
-
-	if (abbrev)
-		(void)snprintf(room, size, "SIG%s", abbrev);
-	else
-		(void)snprintf(room, size, "SIG%d", sig);
-	return room;
-}
-
-/* Where it ran, as the environment's own absolute path. */
-static void put_cwd(json_t *o, const struct job *j)
-{
-	cleanup_free char *path = NULL;
-	const char *root = j->env->root ? j->env->root : "";
-	int n;
-
-	if (j->cwd[0] == '/')
-		n = asprintf(&path, "%s", j->cwd);
-	else
-		n = asprintf(&path, "%s%s%s", root, *j->cwd ? "/" : "", j->cwd);
-	if (n < 0) {
-		path = NULL;
-		return;
-	}
-	put_text(o, "cwd", path, (size_t)n);
-}
-
-json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)
-{
-	static const char *const keys[] = {"stdout", "stderr"};
-	json_t *o = json_object(), *list;
-	bool truncated = false;
-	char sig[24], when[CLOCK_TEXT_MAX];
-	int code = job_exit_code(j);
-
-	(void)json_object_set_new(o, "job_id", json_string(j->id));
-	(void)json_object_set_new(o, "environment", json_string(j->env->name));
-	(void)json_object_set_new(o, "incarnation", json_integer((json_int_t)j->incarnation));
-	(void)json_object_set_new(o, "state",
-				  json_string(!j->over	   ? "running"
-					      : j->unknown ? "unknown"
-							   : "exited"));
-	if (code >= 0)
-		(void)json_object_set_new(o, "exit_code", json_integer(code));
-	if (j->over && j->signal && !j->timed_out)
-		(void)json_object_set_new(o, "signal",
-					  json_string(signal_name(j->signal, sig, sizeof(sig))));
-	(void)json_object_set_new(o, "timed_out", json_boolean(j->timed_out));
-	for (int s = 0; s < 2; s++) {
-		_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-
-		if (with_output) {
-			if (output_text(j, s, max, &b))
-				truncated = true;
-			put_text(o, keys[s], buf_data(&b), buf_len(&b));
-		} else {
-			(void)json_object_set_new(o, keys[s], json_string(""));
-		}
-	}
-	(void)json_object_set_new(o, "truncated", json_boolean(truncated));
-	(void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)j->out_bytes[0]));
-	(void)json_object_set_new(o, "stderr_bytes", json_integer((json_int_t)j->out_bytes[1]));
-	(void)json_object_set_new(o, "duration_ms", json_integer((json_int_t)j->duration_ms));
-	put_cwd(o, j);
-	if (j->over && j->seq)
-		(void)json_object_set_new(o, "seq", json_integer((json_int_t)j->seq));
-	(void)json_object_set_new(o, "background", json_boolean(j->background));
-	if (j->n_unsettled) {
-		list = json_array();
-		for (size_t i = 0; i < j->n_unsettled; i++) {
-			json_t *u = json_object();
-
-			put_text(u, "path", j->unsettled[i].path, j->unsettled[i].len);
-			(void)json_object_set_new(
-				u, "bytes", json_integer((json_int_t)j->unsettled[i].size_bytes));
-			(void)json_object_set_new(
-				u, "since_at",
-				json_string(clock_format(when, j->unsettled[i].since_ns)));
-			(void)json_array_append_new(list, u);
-		}
-		(void)json_object_set_new(o, "unsettled", list);
-	}
-	if (j->view_behind)
-		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(j->env)));
-	if (j->over && j->unknown) {
-		(void)json_object_set_new(o, "error", json_string("outcome_unknown"));
-		put_text(o, "detail", j->error_detail ? j->error_detail : "",
-			 j->error_detail ? strlen(j->error_detail) : 0);
-	}
-	if (j->error) {
-		(void)json_object_set_new(o, "error",
-					  json_string(j->error == ENOENT    ? "file_not_found"
-						      : j->error == EACCES  ? "permission_denied"
-						      : j->error == ENOTDIR ? "not_directory"
-						      : j->error == EXDEV || j->error == ELOOP
-							      ? "invalid_path"
-							      : "io_error"));
-		put_text(o, "detail", j->error_detail ? j->error_detail : "",
-			 j->error_detail ? strlen(j->error_detail) : 0);
-	}
-	return o;
 }

@@ -1,0 +1,50 @@
+/* What the files of cp share; nobody else includes it. */
+#ifndef BRAIN_CP_IMPL_H
+#define BRAIN_CP_IMPL_H
+
+#include "brain/env.h"
+#include "brain/verb.h"
+
+enum {
+	CP_STEP = 1 << 20,
+	CP_SYNC_MS = 60000,
+};
+
+/* One file or directory of the host, by paths below the two tops. */
+struct item {
+	char *path; /* below the tops; "" the top itself */
+	mode_t mode;
+};
+
+struct copy {
+	struct call *call;
+	struct env *env;
+	char *host, *inner; /* the tops */
+	uint64_t files, bytes;
+	struct item *items;
+	size_t n_items, cap_items, at;
+
+	/* into: the file under way */
+	int fd;
+	uint64_t offset;
+	uint32_t push;
+	uint64_t request;
+	bool item_sent, from_stdin;
+	struct buf frames;
+
+	/* out */
+	bool to_stdout, drained_wait, out_over;
+	struct content_ref ref;
+
+	uv_work_t work;
+	int result;
+	char problem[300];
+};
+
+void copy_fail(struct copy *c, int r, const char *what); /* answers, frees */
+void copy_ok(struct copy *c, uint64_t seq);
+char *cp_join(const char *a, const char *b); /* with a '/' where both are there */
+int cp_in_begin(struct copy *c);	     /* cp-in.c */
+void cp_out_begin(struct copy *c);	     /* cp-out.c */
+
+#endif

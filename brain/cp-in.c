@@ -1,0 +1,320 @@
+/* cp into an environment. */
+#include "brain/cp-impl.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include "base/io.h"
+#include "brain/barrier.h"
+#include "brain/env.h"
+#include "brain/link.h"
+#include "wire/wire.pb-c.h"
+
+enum {
+	PIECE = 256 << 10,
+	ASK_MS = 60000,
+	ITEMS_MAX = 1 << 20,
+};
+
+/* ---- into: listing the host's side ---- */
+
+static int list_add(struct copy *c, const char *path, mode_t mode)
+{
+	if (c->n_items == ITEMS_MAX)
+		return -E2BIG;
+	if (c->n_items == c->cap_items) {
+		size_t cap = c->cap_items ? c->cap_items * 2 : 64;
+		struct item *p = reallocarray(c->items, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		c->items = p;
+		c->cap_items = cap;
+	}
+	c->items[c->n_items].path = strdup(path);
+	if (!c->items[c->n_items].path)
+		return -ENOMEM;
+	c->items[c->n_items++].mode = mode;
+	return 0;
+}
+
+/* Breadth first: the list of items is the queue of directories, too. */
+static int list_dir(struct copy *c, const char *below)
+{
+	cleanup_free char *path = cp_join(c->host, below);
+	struct dirent *e;
+	DIR *d = path ? opendir(path) : NULL;
+	int r = 0;
+
+	if (!path)
+		return -ENOMEM;
+	if (!d)
+		return -errno;
+	while (r == 0 && (errno = 0, e = readdir(d))) {
+		cleanup_free char *child = NULL;
+		struct stat st;
+
+		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+			continue;
+		child = cp_join(below, e->d_name);
+		if (!child)
+			r = -ENOMEM;
+		else if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			r = list_add(c, child, st.st_mode);
+	}
+	(void)closedir(d);
+	return r;
+}
+
+static void list_work(uv_work_t *w)
+{
+	struct copy *c = container_of(w, struct copy, work);
+	struct stat st;
+
+	c->result = stat(c->host, &st) < 0 ? -errno : list_add(c, "", st.st_mode);
+	for (size_t i = 0; c->result == 0 && i < c->n_items; i++)
+		if (S_ISDIR(c->items[i].mode))
+			c->result = list_dir(c, c->items[i].path);
+}
+
+/* ---- into: one item's frames, made by a thread ---- */
+
+static int put_frame(struct copy *c, enum wire_type type, const ProtobufCMessage *m,
+		     const void *bulk, size_t n)
+{
+	cleanup_free uint8_t *body = NULL;
+	size_t len = protobuf_c_message_get_packed_size(m);
+
+	body = malloc(len ? len : 1);
+	if (!body)
+		return -ENOMEM;
+	(void)protobuf_c_message_pack(m, body);
+	return wframe_encode(&c->frames, (uint8_t)type, body, len, bulk, n, false);
+}
+
+static int put_push(struct copy *c, const void *data, size_t n, bool last)
+{
+	Limbwire__Push p = LIMBWIRE__PUSH__INIT;
+
+	p.push = c->push;
+	p.offset = c->offset;
+	p.last = last;
+	c->offset += n;
+	c->bytes += n;
+	return put_frame(c, WIRE_PUSH, &p.base, data, n);
+}
+
+static int put_apply(struct copy *c, const char *inner, mode_t mode, const char *target)
+{
+	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
+	Limb__Attr attr = LIMB__ATTR__INIT;
+	Limb__Content content = LIMB__CONTENT__INIT;
+
+	m.request = c->request;
+	m.path = (ProtobufCBinaryData){strlen(inner), (uint8_t *)inner};
+	m.attr = &attr;
+	m.attr_defaults = true;
+	m.deadline_ms = ASK_MS - 1000;
+	attr.mode = mode & 07777;
+	if (S_ISDIR(mode)) {
+		m.kind = LIMBWIRE__APPLY__KIND__MKDIR;
+		attr.type = LIMB__NODE_TYPE__NODE_DIRECTORY;
+	} else if (S_ISLNK(mode)) {
+		m.kind = LIMBWIRE__APPLY__KIND__SYMLINK;
+		attr.type = LIMB__NODE_TYPE__NODE_SYMLINK;
+		attr.target = (ProtobufCBinaryData){strlen(target), (uint8_t *)target};
+	} else {
+		m.kind = LIMBWIRE__APPLY__KIND__PUT;
+		attr.type = LIMB__NODE_TYPE__NODE_FILE;
+		m.content = &content;
+		content.size_bytes = c->offset;
+		m.push = c->push;
+	}
+	return put_frame(c, WIRE_APPLY, &m.base, NULL, 0);
+}
+
+static int item_step(struct copy *c)
+{
+	const struct item *it = &c->items[c->at];
+	cleanup_free char *host = cp_join(c->host, it->path), *inner = cp_join(c->inner, it->path);
+	cleanup_free uint8_t *piece = NULL;
+	char target[4097];
+	ssize_t n;
+	int r;
+
+	if (!host || !inner)
+		return -ENOMEM;
+	(void)snprintf(c->problem, sizeof(c->problem), "cannot copy '%.200s'", it->path);
+	if (S_ISDIR(it->mode)) {
+		c->item_sent = true;
+		return put_apply(c, inner, it->mode, NULL);
+	}
+	if (S_ISLNK(it->mode)) {
+		n = readlink(host, target, sizeof(target) - 1);
+		if (n < 0)
+			return -errno;
+		target[n] = 0;
+		c->item_sent = true;
+		return put_apply(c, inner, it->mode, target);
+	}
+	if (c->fd < 0) {
+		c->fd = open(host,
+			     O_RDONLY | O_CLOEXEC | O_NONBLOCK | (it->path[0] ? O_NOFOLLOW : 0));
+		if (c->fd < 0)
+			return -errno;
+	}
+	piece = malloc(PIECE);
+	if (!piece)
+		return -ENOMEM;
+	do {
+		n = io_read_full(c->fd, piece, PIECE, "cp.read");
+		if (n < 0)
+			return (int)n;
+		r = put_push(c, piece, (size_t)n, n < PIECE);
+		if (r < 0)
+			return r;
+	} while (n == PIECE && buf_len(&c->frames) < CP_STEP);
+	if (n == PIECE)
+		return 0;
+	(void)close(take_fd(&c->fd));
+	c->item_sent = true;
+	return put_apply(c, inner, it->mode, NULL);
+}
+
+static void item_work(uv_work_t *w)
+{
+	struct copy *c = container_of(w, struct copy, work);
+
+	c->result = item_step(c);
+}
+
+/* ---- into: the loop ---- */
+
+static void into_next(struct copy *c);
+static void item_worked(uv_work_t *w, int status);
+
+static void into_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct copy *c = userdata;
+
+	(void)env;
+	c->problem[0] = 0;
+	if (res->r < 0)
+		copy_fail(c, res->r, "it is copied there, but cannot be synced");
+	else
+		copy_ok(c, res->seq);
+}
+
+static void item_done(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	const struct entry_done *d = (const struct entry_done *)e;
+	struct copy *c = userdata;
+
+	(void)env;
+	if (r == 0 && d->error)
+		r = -d->error;
+	/* A directory that is there already is as good as one that was made. */
+	if (r == -EEXIST && !c->from_stdin && S_ISDIR(c->items[c->at].mode))
+		r = 0;
+	if (r < 0) {
+		copy_fail(c, r, "it cannot be copied there");
+		return;
+	}
+	if (c->from_stdin || !S_ISDIR(c->items[c->at].mode))
+		c->files++;
+	c->at++;
+	call_progress(c->call, "copying", c->files, c->bytes, c->n_items, 0);
+	into_next(c);
+}
+
+static int into_begin_item(struct copy *c)
+{
+	static uint32_t last_push;
+
+	c->offset = 0;
+	c->item_sent = false;
+	c->push = ++last_push;
+	return link_expect(c->env, ASK_MS, item_done, c, &c->request);
+}
+
+static void into_next(struct copy *c)
+{
+	int r;
+
+	while (!c->from_stdin && c->at < c->n_items && !S_ISREG(c->items[c->at].mode) &&
+	       !S_ISDIR(c->items[c->at].mode) && !S_ISLNK(c->items[c->at].mode))
+		c->at++; /* fifos, sockets, devices are not copied */
+	if (c->from_stdin || c->at == c->n_items) {
+		r = barrier_run(c->env, CP_SYNC_MS, into_synced, c);
+	} else {
+		r = into_begin_item(c);
+		if (r == 0)
+			r = uv_queue_work(c->env->brain->loop, &c->work, item_work, item_worked);
+	}
+	if (r < 0)
+		copy_fail(c, r, "it cannot be asked");
+}
+
+static void item_worked(uv_work_t *w, int status)
+{
+	struct copy *c = container_of(w, struct copy, work);
+	int r = c->result;
+
+	(void)status;
+	if (r == 0)
+		r = link_send_raw(c->env, buf_data(&c->frames), buf_len(&c->frames));
+	buf_clear(&c->frames);
+	if (r < 0) {
+		link_forget(c->env, c->request);
+		copy_fail(c, r, "cannot read the source");
+		return;
+	}
+	/* The answer comes for the whole item; until then more pieces. A line that is full is
+	 * waited for in the thread's stead: OUT_LIMIT of link.c bounds it. */
+	if (!c->item_sent)
+		(void)uv_queue_work(c->env->brain->loop, &c->work, item_work, item_worked);
+}
+
+static void listed(uv_work_t *w, int status)
+{
+	struct copy *c = container_of(w, struct copy, work);
+
+	(void)status;
+	if (c->result < 0)
+		copy_fail(c, c->result, "cannot read the source");
+	else
+		into_next(c);
+}
+
+static void stdin_piece(struct call *call, const void *data, size_t n, bool eof)
+{
+	struct copy *c = call->op;
+	int r = 0;
+
+	if (!c || c->item_sent)
+		return;
+	for (size_t at = 0; r == 0 && at < n; at += PIECE)
+		r = put_push(c, (const uint8_t *)data + at, MIN(n - at, (size_t)PIECE), false);
+	if (r == 0 && eof) {
+		r = put_push(c, NULL, 0, true);
+		c->item_sent = true;
+		if (r == 0)
+			r = put_apply(c, c->inner, S_IFREG | 0644, NULL);
+	}
+	if (r == 0 && buf_len(&c->frames))
+		r = link_send_raw(c->env, buf_data(&c->frames), buf_len(&c->frames));
+	buf_clear(&c->frames);
+	if (r < 0) {
+		link_forget(c->env, c->request);
+		copy_fail(c, r, "cannot be sent");
+	}
+}
+
+int cp_in_begin(struct copy *c)
+{
+	if (c->from_stdin) {
+		c->call->on_stdin = stdin_piece;
+		return into_begin_item(c);
+	}
+	return uv_queue_work(c->env->brain->loop, &c->work, list_work, listed);
+}

@@ -1,0 +1,250 @@
+/* Coming back by itself, start, stop. */
+#include "brain/life-impl.h"
+
+#include "base/log.h"
+#include "brain/barrier.h"
+#include "brain/job.h"
+#include "brain/link.h"
+#include "brain/provider.h"
+#include "brain/state.h"
+#include "brain/view.h"
+
+/* ---- coming back by itself ---- */
+
+/* Where this machine can see it: a provider elsewhere leaves that to limb-syncd's HELLO. */
+static bool root_is_gone(const struct env *env)
+{
+	return env->host_root && access(env->host_root, F_OK) < 0 && errno == ENOENT;
+}
+
+static void revive_started(struct life *l, const struct provider_error *err)
+{
+	struct env *env = l->env;
+
+	if (err) {
+		log_warning("environment '%s' cannot be started: %s", env->name, err->detail);
+		(void)env_set_reason(env, "process_died", "%s", err->detail);
+	}
+	life_done(l, NULL);
+	if (err && root_is_gone(env)) {
+		env->halted = true;
+		env_clear_reason(env, "process_died");
+		(void)env_set_reason(env, "root_missing",
+				     "its root '%s' is gone; its journal has all that was durable: "
+				     "run: limb rebuild %s",
+				     env->host_root, env->name);
+		return;
+	}
+	if (err) {
+		link_lost(env, "cannot start");
+		return;
+	}
+	attach_expect(env, "restart", false, false);
+	(void)link_start(env);
+}
+
+static void revive_status(struct env *env, const struct provider_error *err, json_t *answer,
+			  void *userdata)
+{
+	struct life *l = userdata;
+	const char *status = json_string_value(json_object_get(answer, "status"));
+
+	env->lost = !err && status && strcmp(status, "NotFound") == 0;
+	if (!err && status && (strcmp(status, "Running") == 0 || strcmp(status, "Busy") == 0)) {
+		env->init_pid = (int)json_integer_value(json_object_get(answer, "init_pid"));
+		life_done(l, NULL);
+		(void)link_start(env);
+		return;
+	}
+	jobs_lost(env);
+	life_provider_start(l, revive_started);
+}
+
+static void revive_fail(struct life *l)
+{
+	struct env *env = l->env;
+
+	life_done(l, NULL);
+	link_lost(env, "cannot run its provider");
+}
+
+static void revive_ask(struct life *l)
+{
+	if (provider_run(l->env, "status", NULL, 10000, revive_status, l) < 0)
+		revive_fail(l);
+}
+
+/* What isolates it is the provider's to say, each time anew. */
+static void revive_info(struct env *env, const struct provider_error *err, json_t *answer,
+			void *userdata)
+{
+	if (!err)
+		env->isolation = json_incref(json_object_get(answer, "isolation"));
+	revive_ask(userdata);
+}
+
+void life_revive(struct env *env)
+{
+	struct life *l = env->life;
+
+	if (!env->wanted || env->link || env->halted)
+		return;
+	if (env->busy) {
+		/* Somebody waits for just this line. */
+		if (l && l->attached)
+			(void)link_start(env);
+		return;
+	}
+	l = life_new(env, NULL, "start");
+	if (!l)
+		return;
+	if (env->isolation)
+		revive_ask(l);
+	else if (provider_run(env, "info", NULL, 10000, revive_info, l) < 0)
+		revive_fail(l);
+}
+
+/* ---- start ---- */
+
+static json_t *state_json(struct env *env)
+{
+	return json_pack("{s:s, s:s, s:I}", "environment", env->name, "state",
+			 env_state_name(env_state(env)), "incarnation",
+			 (json_int_t)env->incarnation);
+}
+
+static void start_over(struct life *l)
+{
+	life_done(l, state_json(l->env));
+}
+
+static void start_attached(struct life *l, enum attach_mode mode)
+{
+	(void)mode;
+	life_end_timer(l, start_over);
+}
+
+static void start_late_over(struct life *l)
+{
+	struct call *call = take_ptr(&l->call);
+	struct env *env = l->env;
+
+	life_done(l, NULL);
+	call_fail(call, "env_unreachable", env->name, "limb status",
+		  "environment '%s' was started but its limb-syncd does not answer; limbd goes on "
+		  "trying",
+		  env->name);
+}
+
+static void start_late(struct life *l)
+{
+	life_end_timer(l, start_late_over);
+}
+
+static void start_started(struct life *l, const struct provider_error *err)
+{
+	struct env *env = l->env;
+
+	if (err) {
+		struct call *call = take_ptr(&l->call);
+
+		life_done(l, NULL);
+		call_fail(call, err->code, env->name, NULL,
+			  "environment '%s' cannot be started: %s", env->name, err->detail);
+		return;
+	}
+	(void)env_save(env);
+	life_attach(l, "restart", false, false, start_attached, start_late);
+}
+
+void life_start(struct call *call)
+{
+	struct env *env = life_env(call, false);
+	struct life *l;
+
+	if (!env)
+		return;
+	if (link_up(env)) {
+		call_ok(call, state_json(env));
+		return;
+	}
+	link_stop(env, "start");
+	env->wanted = true;
+	env->hostile = env->halted = false;
+	env_clear_reason(env, NULL);
+	l = life_new(env, call, "start");
+	if (!l) {
+		call_fail(call, "internal", env->name, NULL, "out of memory");
+		return;
+	}
+	life_provider_start(l, start_started);
+}
+
+/* ---- stop ---- */
+
+static void stop_stopped(struct life *l, const struct provider_error *err)
+{
+	struct env *env = l->env;
+
+	if (err) {
+		struct call *call = take_ptr(&l->call);
+
+		life_done(l, NULL);
+		call_fail(call, err->code, env->name, NULL,
+			  "environment '%s' cannot be stopped: %s", env->name, err->detail);
+		return;
+	}
+	(void)env_save(env);
+	view_set_stale(env, true);
+	if (l->call) {
+		life_done(l, state_json(env));
+	} else {
+		void (*then)(struct env *, void *) = l->then;
+		void *userdata = l->then_userdata;
+
+		life_done(l, NULL);
+		then(env, userdata);
+	}
+}
+
+static void stop_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct life *l = userdata;
+
+	(void)res; /* what could be had was had; the journal keeps that */
+	env->wanted = false;
+	link_stop(env, "stop");
+	life_provider_stop(l, "stop", stop_stopped);
+}
+
+void life_stop(struct call *call)
+{
+	struct env *env = life_env(call, false);
+	struct barrier_result none = {.r = -ENOTCONN};
+	struct life *l;
+
+	if (!env)
+		return;
+	l = life_new(env, call, "stop");
+	if (!l) {
+		call_fail(call, "internal", env->name, NULL, "out of memory");
+		return;
+	}
+	if (barrier_run(env, 10000, stop_synced, l) < 0)
+		stop_synced(env, &none, l);
+}
+
+int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void *userdata)
+{
+	struct life *l;
+
+	if (env->busy)
+		return -EBUSY;
+	l = life_new(env, NULL, "stop");
+	if (!l)
+		return -ENOMEM;
+	l->then = then;
+	l->then_userdata = userdata;
+	stop_synced(env, NULL, l);
+	return 0;
+}

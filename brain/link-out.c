@@ -1,0 +1,162 @@
+/* Entries for limb-ingest: queued, written when its socket has room. */
+#include "brain/link-impl.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include "brain/commit.h"
+#include "journal/pack.h"
+
+enum {
+	OUT_LIMIT = 256 << 20,
+	PACK_ZEROS = 1 << 20,
+	ZSTD_LEVEL = 1,
+};
+
+static int out_write(struct link *l, struct out *o)
+{
+	struct iovec iov = {.iov_base = o->bytes + o->done, .iov_len = o->n - o->done};
+	union {
+		char bytes[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control = {0};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *cm;
+	ssize_t n;
+
+	if (o->fd >= 0) {
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = sizeof(control.bytes);
+		cm = CMSG_FIRSTHDR(&msg);
+		cm->cmsg_level = SOL_SOCKET;
+		cm->cmsg_type = SCM_RIGHTS;
+		cm->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(cm), &o->fd, sizeof(int));
+	}
+	do
+		n = sendmsg(l->sock, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return -errno;
+	if (o->fd >= 0) {
+		(void)close(o->fd);
+		o->fd = -1;
+	}
+	o->done += (size_t)n;
+	l->out_bytes -= (size_t)n;
+	return 0;
+}
+
+int link_flush(struct link *l)
+{
+	struct out *o;
+	int r;
+
+	while ((o = l->out_head)) {
+		r = out_write(l, o);
+		if (r == -EAGAIN)
+			break;
+		if (r < 0)
+			return r;
+		if (o->done < o->n)
+			continue;
+		l->out_head = o->next;
+		if (!l->out_head)
+			l->out_tail = &l->out_head;
+		free(o);
+	}
+	link_poll_update(l);
+	return 0;
+}
+
+/* An entry of `type`: a fixed part and bytes; fd (or -1) is taken over. */
+static int link_put(struct env *env, enum entry_type type, const void *fixed, size_t fixed_n,
+		    const void *data, size_t n, int fd)
+{
+	struct link *l = env->link;
+	struct entry_head head = {.type = (uint16_t)type};
+	size_t total = ALIGN_UP(sizeof(head) + fixed_n + n, (size_t)8);
+	struct out *o;
+
+	if (!l || l->out_bytes + total > OUT_LIMIT || !(o = calloc(1, sizeof(*o) + total))) {
+		if (fd >= 0)
+			(void)close(fd);
+		return !l ? -ENOTCONN : l->out_bytes + total > OUT_LIMIT ? -ENOBUFS : -ENOMEM;
+	}
+	head.length = (uint32_t)total;
+	memcpy(o->bytes, &head, sizeof(head));
+	if (fixed_n)
+		memcpy(o->bytes + sizeof(head), fixed, fixed_n);
+	if (n)
+		memcpy(o->bytes + sizeof(head) + fixed_n, data, n);
+	o->n = total;
+	o->fd = fd;
+	*l->out_tail = o;
+	l->out_tail = &o->next;
+	l->out_bytes += total;
+	/* Failure shows at the read side, where the line is ended once. */
+	(void)link_flush(l);
+	return 0;
+}
+
+int link_send_raw(struct env *env, const void *frames, size_t n)
+{
+	const uint32_t len[2] = {(uint32_t)n, 0}; /* as in struct entry_send */
+
+	return link_put(env, ENTRY_SEND, len, sizeof(len), frames, n, -1);
+}
+
+int link_send_start(struct env *env, uint64_t durable_number)
+{
+	return link_put(env, ENTRY_START, &durable_number, sizeof(durable_number), NULL, 0, -1);
+}
+
+int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
+	      size_t bulk_len)
+{
+	_cleanup_(buf_done) struct buf frame = BUF_INIT(WIRE_BODY_MAX + WIRE_BULK_MAX + 64);
+	cleanup_free uint8_t *body = NULL;
+	size_t n = msg ? protobuf_c_message_get_packed_size(msg) : 0;
+	int r;
+
+	if (!env->link)
+		return -ENOTCONN;
+	if (n > WIRE_BODY_MAX)
+		return -E2BIG;
+	body = malloc(n ? n : 1);
+	if (!body)
+		return -ENOMEM;
+	if (msg)
+		(void)protobuf_c_message_pack(msg, body);
+	r = wframe_encode(&frame, (uint8_t)type, body, n, bulk, bulk_len, false);
+	if (r < 0)
+		return r;
+	return link_send_raw(env, buf_data(&frame), buf_len(&frame));
+}
+
+size_t link_queued(const struct env *env)
+{
+	return env->link ? env->link->out_bytes : 0;
+}
+
+int link_send_pack(struct env *env)
+{
+	struct entry_pack p = {.offset = PACK_HEADER_BYTES,
+			       .seal_bytes = PACK_SEAL_BYTES,
+			       .zstd_level = ZSTD_LEVEL};
+	cleanup_close int fd = -1, copy = -1;
+	int r;
+
+	r = store_pack_create(env->brain->store, env->id, PACK_ZEROS, p.pack_id, &fd);
+	if (r < 0)
+		return r;
+	copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	if (copy < 0)
+		return -errno;
+	r = commit_set_pack(env, p.pack_id, fd, PACK_ZEROS);
+	if (r < 0)
+		return r;
+	(void)take_fd(&fd);
+	return link_put(env, ENTRY_PACK, (const uint8_t *)&p + sizeof(p.head),
+			sizeof(p) - sizeof(p.head), NULL, 0, take_fd(&copy));
+}

@@ -1,0 +1,177 @@
+/* Starting a line: the provider's command, the transport, limb-ingest. */
+#include "brain/link-impl.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include "base/buf.h"
+#include "base/log.h"
+#include "brain/provider.h"
+
+enum { HELLO_MS = 20000 };
+
+static void hello_late(uv_timer_t *t)
+{
+	struct link *l = container_of(t, struct link, hello_timer);
+
+	(void)env_set_reason(l->env, "line_down", "no word from limb-syncd in %d s; trying again",
+			     HELLO_MS / 1000);
+	link_lost(l->env, "no HELLO in time");
+}
+
+static int spawn(struct env *env, uv_process_t *p, const char *file, char **argv, char **envp,
+		 int in, int out, int err, int extra, uv_exit_cb cb)
+{
+	uv_stdio_container_t io[4] = {
+		{.flags = in >= 0 ? UV_INHERIT_FD : UV_IGNORE, .data.fd = in},
+		{.flags = out >= 0 ? UV_INHERIT_FD : UV_IGNORE, .data.fd = out},
+		{.flags = UV_INHERIT_FD, .data.fd = err},
+		{.flags = UV_INHERIT_FD, .data.fd = extra},
+	};
+	uv_process_options_t o = {
+		.file = file,
+		.args = argv,
+		.env = envp,
+		.cwd = "/",
+		.exit_cb = cb,
+		.stdio = io,
+		.stdio_count = extra >= 0 ? 4 : 3,
+	};
+
+	return uv_spawn(env->brain->loop, p, &o);
+}
+
+/* As root each environment's limb-ingest has a user of its own, far above anybody's. */
+static void ingest_uid(const struct env *env, char *out, size_t size)
+{
+	(void)snprintf(out, size, "%u", (1u << 30) + (get_le32(env->id) & 0xffffff));
+}
+
+static int link_spawn_ingest(struct link *l, int in, int out, int sock)
+{
+	cleanup_free char *file = brain_helper(l->env->brain, "limb-ingest");
+	char uid[16];
+	char *argv[] = {file, NULL, NULL, NULL};
+	int r;
+
+	if (!file)
+		return -ENOMEM;
+	if (geteuid() == 0) {
+		ingest_uid(l->env, uid, sizeof(uid));
+		argv[1] = (char *)"--uid";
+		argv[2] = uid;
+	}
+	l->ingest_made = true;
+	r = spawn(l->env, &l->ingest, file, argv, NULL, in, out, STDERR_FILENO, sock,
+		  link_ingest_exit);
+	if (r == 0)
+		l->ingest_alive = true;
+	return r;
+}
+
+static void link_spawn(struct env *env, char **argv, char **envp)
+{
+	struct link *l = env->link;
+	int to[2] = {-1, -1}, from[2] = {-1, -1}, pair[2] = {-1, -1};
+	int r;
+
+	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+		r = -errno;
+		goto out;
+	}
+	(void)fcntl(to[1], F_SETPIPE_SZ, 1 << 20);
+	(void)fcntl(from[1], F_SETPIPE_SZ, 1 << 20);
+	r = fcntl(pair[0], F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
+	if (r < 0)
+		goto out;
+	(void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &(int){1 << 20}, sizeof(int));
+	(void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &(int){1 << 20}, sizeof(int));
+	l->transport_made = true;
+	r = spawn(env, &l->transport, argv[0], argv, envp, to[0], from[1], STDERR_FILENO, -1,
+		  link_transport_exit);
+	if (r < 0)
+		goto out;
+	l->transport_alive = true;
+	r = link_spawn_ingest(l, from[0], to[1], pair[1]);
+	if (r < 0)
+		goto out;
+	l->sock = take_fd(&pair[0]);
+	r = uv_poll_init(env->brain->loop, &l->poll, l->sock);
+	if (r < 0)
+		goto out;
+	l->poll_made = true;
+	link_poll_update(l);
+	r = link_send_pack(env);
+out:
+	for (size_t i = 0; i < 2; i++) {
+		if (to[i] >= 0)
+			(void)close(to[i]);
+		if (from[i] >= 0)
+			(void)close(from[i]);
+		if (pair[i] >= 0)
+			(void)close(pair[i]);
+	}
+	if (r < 0) {
+		log_warning_errno(r, "environment '%s': cannot start its line", env->name);
+		(void)env_set_reason(env, "line_down", "cannot start '%s': %s", argv[0],
+				     strerror(-r));
+		link_lost(env, "cannot start");
+	}
+}
+
+static void on_command(struct env *env, const struct provider_error *err, json_t *answer,
+		       void *userdata)
+{
+	struct link *l = userdata;
+	cleanup_free char **argv = NULL, **envp = NULL;
+
+	l->starting = false;
+	if (env->link != l) {
+		link_maybe_free(l); /* stopped meanwhile */
+		return;
+	}
+	if (err) {
+		(void)env_set_reason(env, "line_down", "%s", err->detail);
+		link_lost(env, err->detail);
+		return;
+	}
+	argv = provider_argv(json_object_get(answer, "argv"));
+	envp = provider_env(json_object_get(answer, "env"));
+	if (!argv) {
+		(void)env_set_reason(env, "line_down",
+				     "provider '%s' answered `command` without argv",
+				     env->provider);
+		link_lost(env, "bad answer of the provider");
+		return;
+	}
+	link_spawn(env, argv, envp);
+}
+
+int link_start(struct env *env)
+{
+	json_t *argv;
+	struct link *l;
+	int r;
+
+	if (env->link)
+		return 0;
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return -ENOMEM;
+	l->env = env;
+	l->sock = -1;
+	l->out_tail = &l->out_head;
+	buf_init(&l->in, LINK_IN_LIMIT + LINK_READ_BYTES);
+	(void)uv_timer_init(env->brain->loop, &l->hello_timer);
+	(void)uv_timer_start(&l->hello_timer, hello_late, HELLO_MS, 0);
+	env->link = l;
+	argv = json_pack("[sssssssss]", env->inner_syncd, "attach", "--dir", env->inner_dir,
+			 "--root", env->root, "--env", env->id_hex, "--wait");
+	l->starting = true;
+	r = provider_run(env, "command", json_pack("{s:o}", "argv", argv), 10000, on_command, l);
+	if (r < 0) {
+		l->starting = false;
+		link_lost(env, "cannot run its provider");
+	}
+	return r;
+}
