@@ -36,10 +36,12 @@ static const char *check_grant(struct env *env, const struct change *c, uint64_t
 
 		if (op->kind != CHANGE_PUT || op->node == NODE_ROOT)
 			continue;
-		if (op->node > *used) {
+		/* One that is new in this change may be put again in it: the index does not
+		 * have it yet. */
+		if (op->node > env->node_used) {
 			if (op->node < env->grant_first || op->node >= env->grant_end)
 				return "a node id that was not granted";
-			*used = op->node;
+			*used = MAX(*used, op->node);
 			continue;
 		}
 		if (t && index_get_node(t, op->node, INDEX_NOW, &n) == -ENOENT)
