@@ -17,6 +17,7 @@
 
 enum {
 	DEADLINE_MS = 10000,
+	ANSWER_MS = 5000,
 	STOP_DEADLINE_MS = 15000,
 	RETRY_MS = 10,
 	START_AGAIN_MS = 1000,
@@ -104,11 +105,14 @@ static int send_greeting(int fd, uint32_t kind, const struct self *self, bool pa
 											: -EPIPE;
 }
 
-/* One byte, or 0 when the daemon hung up. */
-static int read_answer(int fd)
+/* One byte, or 0 when the daemon hung up or is silent: it may be stopped. */
+static int read_answer(int fd, unsigned patience_ms)
 {
+	struct pollfd p = {fd, POLLIN, 0};
 	uint8_t c;
 
+	if (TEMP_FAILURE_RETRY(poll(&p, 1, (int)patience_ms)) <= 0)
+		return 0;
 	return io_read_full(fd, &c, 1, "attach.answer") == 1 ? c : 0;
 }
 
@@ -120,12 +124,12 @@ static int greet(int fd, const struct self *self, bool pass)
 	r = send_greeting(fd, GREET_ATTACH, self, pass);
 	if (r < 0)
 		return 0;
-	r = read_answer(fd);
+	r = read_answer(fd, ANSWER_MS);
 	if (r != ANSWER_HASH)
 		return r;
 	if (self_sha256(hash) < 0 || io_write_full(fd, hash, sizeof(hash), "attach.hash") < 0)
 		return 0;
-	return read_answer(fd);
+	return read_answer(fd, ANSWER_MS);
 }
 
 /* ---- moving bytes ---- */
@@ -208,9 +212,7 @@ int attach_run(const struct place *p, bool wait)
 	r = place_open_dir(p, &dir);
 	if (r < 0)
 		return r;
-	r = self_identify(&self);
-	if (r < 0)
-		return r;
+	self_identify(&self);
 	for (;; sleep_ms(RETRY_MS)) {
 		cleanup_close int fd = -1;
 
@@ -238,16 +240,12 @@ int attach_run(const struct place *p, bool wait)
 static int ask_to_stop(int fd)
 {
 	struct self self = {0};
-	struct pollfd p = {fd, POLLIN, 0};
 	int r;
 
 	r = send_greeting(fd, GREET_STOP, &self, false);
 	if (r < 0)
 		return r;
-	r = TEMP_FAILURE_RETRY(poll(&p, 1, STOP_DEADLINE_MS));
-	if (r <= 0)
-		return r < 0 ? -errno : -ETIMEDOUT;
-	return read_answer(fd) == ANSWER_STOPPED ? 0 : -EPIPE;
+	return read_answer(fd, STOP_DEADLINE_MS) == ANSWER_STOPPED ? 0 : -EPIPE;
 }
 
 int attach_stop(const struct place *p)

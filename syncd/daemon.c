@@ -379,9 +379,8 @@ int daemon_run(const struct place *p)
 		(void)close(d.dir_fd);
 		return r == -EAGAIN ? -EBUSY : r;
 	}
-	r = self_identify(&d.self);
-	if (r == 0)
-		r = listen_begin(&d);
+	self_identify(&d.self);
+	r = listen_begin(&d);
 	if (r == 0)
 		r = uv_loop_init(&d.loop);
 	if (r < 0)
@@ -420,6 +419,6 @@ _Noreturn void daemon_exec(const struct place *p)
 			NULL};
 
 	text_hex(env, p->env, sizeof(p->env));
-	(void)execv("/proc/self/exe", argv);
+	(void)execv(self_path(), argv);
 	_exit(daemon_run(p) < 0 ? 1 : 0);
 }

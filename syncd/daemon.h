@@ -12,8 +12,7 @@
 
 /* Until the daemon ends; -EBUSY when another one has the lock. */
 int daemon_run(const struct place *p);
-/* In a forked child: the same as a program of its own, so that it is seen as what it is;
- * without /proc it goes on as it is. */
+/* In a forked child: the same as a program of its own, so that it is seen as what it is. */
 _Noreturn void daemon_exec(const struct place *p);
 
 #endif

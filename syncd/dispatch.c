@@ -387,9 +387,10 @@ int dispatch_new(uv_loop_t *loop, const struct place *place, int dir_fd, struct 
 	d->place = place;
 	d->dir_fd = dir_fd;
 	d->has_boot_id = clock_boot_id(d->boot_id) == 0;
+	r = self_sha256(d->sha256);
+	if (r < 0)
+		(void)log_warning_errno(r, "cannot read my own executable");
 	r = load_incarnation(d);
-	if (r == 0)
-		r = self_sha256(d->sha256);
 	if (r == 0)
 		r = session_new(loop, &ops, d, &d->session);
 	if (r < 0) {

@@ -20,7 +20,7 @@
 
 enum {
 	RECONNECT_MS = 100,
-	RECONNECT_MAX_MS = 2000,
+	RECONNECT_MAX_MS = 500,
 };
 
 /* ---- what we hear ---- */

@@ -85,8 +85,10 @@ static void link_send(struct holder_link *l)
 
 void job_tell(struct job *j, enum link_type type, const void *data, size_t n)
 {
-	if (!j->link)
+	if (!j->link) {
+		(void)link_add(&j->waiting, type, data, n);
 		return;
+	}
 	(void)link_add(&j->link->out, type, data, n);
 	link_send(j->link);
 }
@@ -309,7 +311,10 @@ static void on_hello(struct holder_link *l, const uint8_t *data, size_t n)
 	l->job = j;
 	j->holder_pid = hello.holder_pid;
 	j->pid = hello.pid;
-	j->input_bytes = hello.input_bytes;
+	j->input_bytes = MAX(j->input_bytes, hello.input_bytes);
+	if (buf_add(&l->out, buf_data(&j->waiting), buf_len(&j->waiting)) == 0)
+		buf_clear(&j->waiting);
+	link_send(l);
 	if (j->jobs->stopping)
 		job_kill(j);
 }

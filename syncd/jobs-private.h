@@ -48,6 +48,7 @@ struct job {
 	char id[LINK_JOB_MAX + 1];
 	enum job_state state;
 	struct holder_link *link; /* NULL: the holder is gone, or has not come back yet */
+	struct buf waiting;	  /* messages for when it does */
 	struct buf start;	  /* JobStart, until a holder has it */
 	uint64_t request;	  /* of the JOB_START to answer; 0 = none */
 	int error;		  /* JOB_FAILED: errno */

@@ -12,6 +12,7 @@
 
 enum {
 	JOBS_MAX = 4096,
+	WAITING_BYTES = 256 << 10,
 	STOP_DEADLINE_MS = 8000,
 };
 #define INPUT_BYTES_MAX (1ull << 32) /* what a command has not read yet is on a disk of ours */
@@ -43,6 +44,7 @@ struct job *job_new(struct jobs *js, const char *id)
 		return NULL;
 	j->jobs = js;
 	(void)snprintf(j->id, sizeof(j->id), "%s", id);
+	buf_init(&j->waiting, WAITING_BYTES);
 	j->fds[0] = j->fds[1] = j->record = j->input_file = -1;
 	j->next = js->first;
 	js->first = j;
@@ -67,6 +69,7 @@ void job_free(struct job *j)
 			(void)close(fds[i]);
 	}
 	buf_done(&j->start);
+	buf_done(&j->waiting);
 	if (j->exit)
 		limbwire__job_exit__free_unpacked(j->exit, NULL);
 	free(j);
@@ -179,6 +182,19 @@ static int pack_start(struct job *j, const Limbwire__JobStart *m, const Protobuf
 	return r;
 }
 
+/* What never ran and was not forgotten makes room first. */
+static void forget_a_failure(struct jobs *js)
+{
+	struct job *oldest = NULL;
+
+	for (struct job *j = js->first; j; j = j->next) {
+		if (j->state == JOB_FAILED)
+			oldest = j;
+	}
+	if (oldest)
+		job_forget(oldest);
+}
+
 void jobs_on_start(struct jobs *js, const Limbwire__JobStart *m)
 {
 	ProtobufCBinaryData cwd = m->cwd;
@@ -197,6 +213,8 @@ void jobs_on_start(struct jobs *js, const Limbwire__JobStart *m)
 			job_answer_started(j, m->request);
 		return;
 	}
+	if (js->n_jobs >= JOBS_MAX)
+		forget_a_failure(js);
 	if (js->n_jobs >= JOBS_MAX || js->stopping) {
 		refuse_start(js, m, EAGAIN, js->stopping ? "stopping" : "too many jobs");
 		return;
@@ -282,10 +300,10 @@ void jobs_on_input(struct jobs *js, const Limbwire__JobInput *m, const void *bul
 	struct job *j = job_known(js, m->job);
 	int r;
 
-	if (!j || !j->link || j->exit)
+	if (!j || j->exit || m->offset + n < m->offset)
 		return;
-	/* Sent again after a re-attach, or a piece is missing. */
-	if (m->offset > j->input_bytes || m->offset + n < m->offset)
+	/* A piece is missing; only the holder knows while it is away. */
+	if (j->link && m->offset > j->input_bytes)
 		return;
 	if (m->offset + n > j->input_bytes) {
 		r = add_input(j, m, bulk, n);

@@ -1,7 +1,7 @@
 #include "syncd/place.h"
 
 #include <fcntl.h>
-#include <stdio.h>
+#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -90,18 +90,25 @@ int place_connect(int dir, const char *name, int *ret_fd)
 	return 0;
 }
 
-int self_identify(struct self *ret)
+const char *self_path(void)
+{
+	static const char proc[] = "/proc/self/exe";
+	const char *name = (const char *)getauxval(AT_EXECFN);
+
+	return access(proc, X_OK) < 0 && name && name[0] == '/' ? name : proc;
+}
+
+void self_identify(struct self *ret)
 {
 	struct stat st;
 
-	if (stat("/proc/self/exe", &st) < 0)
-		return -errno;
 	memset(ret, 0, sizeof(*ret));
+	if (stat("/proc/self/exe", &st) < 0)
+		return;
 	ret->dev = st.st_dev;
 	ret->ino = st.st_ino;
 	ret->size_bytes = (uint64_t)st.st_size;
 	ret->mtime_ns = clock_from_timespec(st.st_mtim);
-	return 0;
 }
 
 int self_sha256(uint8_t out[SHA256_BYTES])
@@ -112,7 +119,7 @@ int self_sha256(uint8_t out[SHA256_BYTES])
 	ssize_t n;
 	enum { BLOCK = 256 << 10 };
 
-	fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	fd = open(self_path(), O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
 	block = malloc(BLOCK);

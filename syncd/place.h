@@ -44,7 +44,10 @@ struct self {
 	uint64_t dev, ino, size_bytes;
 	int64_t mtime_ns;
 };
-int self_identify(struct self *ret);
+/* Zeros where there is no /proc: then two builds cannot be told apart. */
+void self_identify(struct self *ret);
+/* What to execute to run ourselves. */
+const char *self_path(void);
 /* SHA-256 of our executable. */
 int self_sha256(uint8_t out[SHA256_BYTES]);
 

@@ -15,6 +15,7 @@
 #include "base/sha256.h"
 #include "base/util.h"
 #include "syncd/holder.h"
+#include "syncd/place.h"
 #include "syncd/proc.h"
 
 enum { SOCKET_FD = 3, FDS = 2, SWEEP_MS = 20 };
@@ -43,7 +44,7 @@ int spawner_start(int *ret_fd, pid_t *ret_pid)
 	if (r == 0)
 		r = posix_spawn_file_actions_addclosefrom_np(&actions, SOCKET_FD + 1);
 	if (r == 0)
-		r = posix_spawn(ret_pid, "/proc/self/exe", &actions, NULL, argv, environ);
+		r = posix_spawn(ret_pid, self_path(), &actions, NULL, argv, environ);
 	(void)posix_spawn_file_actions_destroy(&actions);
 	if (r != 0)
 		return -r;

@@ -58,6 +58,15 @@ test_expect 'an attach starts the daemon in a bare tree' '
 	wait_for "test_none_left"
 '
 
+test_expect 'also without /proc and /dev' '
+	bare=()
+	for arg in "${box[@]}"; do
+		case $arg in --proc | /proc | --dev | /dev) ;; *) bare+=("$arg") ;; esac
+	done
+	stream_start "${bare[@]}" -- /bin/limb-syncd attach "${args[@]}"
+	wait_for "test_none_left"
+'
+
 run_bg init "${box[@]}" --as-pid-1 -- limb-syncd init "${args[@]}"
 
 inside() {

@@ -168,10 +168,9 @@ static void test_started_once(void **state)
 	kill_it.job = (char *)"j-1";
 	kill_it.signal = SIGTERM;
 	kill_it.why = (char *)"user";
-	/* The holder may be on its way back. */
-	do
-		client_send(&c, WIRE_JOB_SIGNAL, &kill_it.base, NULL, 0);
-	while (!(e = client_try(&c, WIRE_JOB_EXIT, 200)));
+	/* The holder may be on its way back; then the signal waits for it. */
+	client_send(&c, WIRE_JOB_SIGNAL, &kill_it.base, NULL, 0);
+	e = client_wait(&c, WIRE_JOB_EXIT);
 	assert_int_equal(e->signal, SIGTERM);
 	assert_string_equal(e->killed_by, "user");
 	kill_daemon();
@@ -240,6 +239,63 @@ static void test_spawner_killed(void **state)
 	assert_int_equal(e->exit_code, 7);
 }
 
+/* A copy of limb-syncd in TOP/NAME, with more bytes at its end. */
+static void copy_program(const char *name, const char *more)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	char path[300], *dir, *dirs = strdup(getenv("PATH"));
+	int fd = -1;
+
+	for (char *p = dirs; fd < 0 && (dir = strsep(&p, ":"));) {
+		(void)snprintf(path, sizeof(path), "%.200s/limb-syncd", dir);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+	}
+	free(dirs);
+	assert_true(fd >= 0);
+	(void)close(fd);
+	assert_int_equal(file_read(AT_FDCWD, path, &b), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s", c.top, name);
+	assert_int_equal(mkdir(path, 0755), 0);
+	(void)snprintf(path, sizeof(path), "%s/%s/limb-syncd", c.top, name);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+	assert_true(fd >= 0);
+	assert_int_equal(io_write_full(fd, buf_data(&b), buf_len(&b), "test"), 0);
+	assert_int_equal(io_write_full(fd, more, strlen(more), "test"), 0);
+	(void)close(fd);
+}
+
+static uint32_t attach_by(const char *name)
+{
+	char path[1000], *before = strdup(getenv("PATH"));
+	uint32_t pid;
+
+	(void)snprintf(path, sizeof(path), "%s/%s:%.500s", c.top, name, before);
+	assert_int_equal(setenv("PATH", path, 1), 0);
+	pid = client_attach(&c)->syncd_pid;
+	assert_int_equal(setenv("PATH", before, 1), 0);
+	free(before);
+	return pid;
+}
+
+/* Another build takes the daemon's place, and its jobs; the same one elsewhere does not. */
+static void test_upgrade(void **state)
+{
+	uint32_t pid;
+
+	copy_program("same", "");
+	copy_program("newer", "more");
+	(void)start(&(struct client_job){.id = "j-1", .sh = counting});
+	wait_output("begin\n");
+	client_detach(&c);
+	assert_int_equal(attach_by("same"), daemon_pid);
+	client_detach(&c);
+	pid = attach_by("newer");
+	assert_int_not_equal(pid, daemon_pid);
+	client_welcome(&c);
+	go("go");
+	check_counted(client_wait(&c, WIRE_JOB_EXIT));
+}
+
 static unsigned open_files(uint32_t pid)
 {
 	char path[64];
@@ -293,6 +349,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_started_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_holder_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_spawner_killed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nothing_kept, setup, teardown),
 	};
 
