@@ -193,50 +193,77 @@ static int is_empty(int fd)
 	return n == 0;
 }
 
-/* Of a run before: it has mode 0, and only its owner can change that. */
-static int open_again(const char *path)
+/* Ready to be mounted on: fusermount3 asks for write permission. By way of a descriptor that
+ * needs none itself. */
+static int open_up(int path_fd, int *ret_fd)
 {
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	char path[64];
+	int fd;
 
-	if (fd < 0 && errno == EACCES && chmod(path, 0700) == 0)
-		fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", path_fd);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		set_immutable(fd, false);
+	if (chmod(path, 0700) < 0 && fd < 0)
+		return -errno;
+	if (fd < 0)
+		fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	*ret_fd = fd;
+	return 0;
+}
+
+/* A directory that is there: taken when it is one that we made (its mode says so), or is to
+ * count as one. What has something in it is nobody's to cover. */
+static int take_existing(int path_fd, bool always_ours, int *ret_fd)
+{
+	cleanup_close int fd = -1;
+	struct stat st;
+	int r;
+
+	if (fstat(path_fd, &st) < 0)
+		return -errno;
+	if (!always_ours && (st.st_uid != geteuid() || (st.st_mode & 07777) != 0))
+		return 0;
+	r = open_up(path_fd, &fd);
+	if (r >= 0)
+		r = is_empty(fd);
+	if (r == 0) {
+		(void)fchmod(fd, st.st_mode & 07777);
+		r = -ENOTEMPTY;
+	}
+	if (r > 0)
+		*ret_fd = take_fd(&fd);
+	return r;
 }
 
 int mountpoint_make(const char *path, bool always_ours, struct mountpoint *ret)
 {
-	cleanup_close int fd = -1;
+	cleanup_close int path_fd = -1, fd = -1;
+	bool is_new = mkdir(path, 0700) == 0;
 	struct mountpoint mp = {.fd = -1};
 	int r;
 
-	mp.made = mkdir(path, 0700) == 0;
-	if (!mp.made && errno != EEXIST)
+	if (!is_new && errno != EEXIST)
 		return -errno;
-	fd = open_again(path);
-	if (fd < 0)
-		return fd;
-	if (!mp.made && always_ours) {
-		r = is_empty(fd);
-		if (r <= 0)
-			return r < 0 ? r : -ENOTEMPTY;
-		mp.made = true;
-		/* fusermount3 asks for write permission. */
-		set_immutable(fd, false);
-		if (fchmod(fd, 0700) < 0)
-			return -errno;
-	}
+	path_fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (path_fd < 0)
+		return -errno;
+	r = is_new ? open_up(path_fd, &fd) : take_existing(path_fd, always_ours, &fd);
+	if (r < 0)
+		return r;
 	mp.path = strdup(path);
 	if (!mp.path)
 		return -ENOMEM;
-	if (mp.made)
-		mp.fd = take_fd(&fd);
+	mp.fd = take_fd(&fd);
 	*ret = mp;
 	return 0;
 }
 
 void mountpoint_close_up(struct mountpoint *mp)
 {
-	if (!mp->made)
+	if (mp->fd < 0)
 		return;
 	(void)fchmod(mp->fd, 0);
 	set_immutable(mp->fd, true);
@@ -244,7 +271,7 @@ void mountpoint_close_up(struct mountpoint *mp)
 
 void mountpoint_remove(struct mountpoint *mp)
 {
-	if (!mp->made)
+	if (mp->fd < 0)
 		return;
 	set_immutable(mp->fd, false);
 	(void)fchmod(mp->fd, 0700);

@@ -27,7 +27,6 @@
 struct mountpoint {
 	char *path; /* absolute, without links but for a last component */
 	int fd;	    /* of the directory itself; -1: it was there and is not ours */
-	bool made;
 };
 
 enum mountpoint_state { MOUNTPOINT_FREE, MOUNTPOINT_OURS, MOUNTPOINT_FOREIGN };
