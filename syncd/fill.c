@@ -118,8 +118,9 @@ int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 		plan_fill_shadow(sy, st, &sig);
 		sig.id = id;
 		memcpy(sig.sha, sha, sizeof(sha));
-		if (S_ISREG(sig.mode))
-			sig.flags |= SHADOW_RACY;
+		/* The node is the one that is here; its ctime is still the journal's, so that the
+		 * first scan compares the bytes and tells the brain the inode and the times. */
+		sig.ctime_ns = n->ctime_ns;
 	}
 	if (len == 0) {
 		shadow_set_node(&sy->shadow, SHADOW_ROOT, &sig);

@@ -72,7 +72,8 @@ struct sync {
 	bool has_mark;
 	struct ignore ignore;
 
-	unsigned in_flight, lists_in_flight; /* pieces of work in threads */
+	unsigned in_flight;		 /* all that threads hold, streams and walks too */
+	unsigned works, lists_in_flight; /* bundles of items (work.h); those of listings */
 	uv_timer_t pump_timer, slow_timer;
 	uint64_t pump_due_ms;
 

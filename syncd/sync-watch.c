@@ -193,9 +193,14 @@ void sync_scan_is_over(struct sync *sy)
 	(void)malloc_trim(0);
 }
 
+static bool lists_are_due(const struct sync *sy)
+{
+	return sy->dirty.counts[ITEM_LISTABLE] || sy->lists_in_flight;
+}
+
 void sync_poll_some(struct sync *sy, uint64_t now_ms)
 {
-	if (!sy->n_polled || now_ms < sy->poll_due_ms || sy->dirty.lists)
+	if (!sy->n_polled || now_ms < sy->poll_due_ms || lists_are_due(sy))
 		return;
 	for (uint32_t i = 0; i < sy->n_polled; i++)
 		(void)dirty_mark(&sy->dirty, ITEM_LIST, sy->polled[i], "", 0, ITEM_SCAN, NULL);
@@ -208,7 +213,7 @@ void sync_sweep_some(struct sync *sy)
 	struct shadow *sh = &sy->shadow;
 	uint32_t steps = sh->nodes.next;
 
-	if (!sy->sweep_period_s || sy->scanning || sy->dirty.lists)
+	if (!sy->sweep_period_s || sy->scanning || lists_are_due(sy))
 		return;
 	sy->sweep_credit += (double)(sh->n_dirs + 1) / sy->sweep_period_s;
 	for (; sy->sweep_credit >= 1 && steps; steps--) {

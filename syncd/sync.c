@@ -96,7 +96,7 @@ static bool round_is_over(const struct sync *sy, uint64_t now_ms)
 		    counts[ITEM_CAPTURING];
 
 	if (sy->scanning)
-		return !busy && !sy->dirty.lists;
+		return !busy && !counts[ITEM_LISTABLE] && !sy->lists_in_flight;
 	if (!busy)
 		return true;
 	return (late && now_ms - late->since_ms > ROUND_MAX_MS) ||
@@ -137,7 +137,7 @@ void sync_pump(struct sync *sy)
 	sy->emit.from = NULL;
 	next_ms = dirty_ripen(&sy->dirty, now_ms);
 	for (int i = 0; i < 2; i++) {
-		while (sy->in_flight < WORK_IN_FLIGHT_MAX && !line_is_full(sy) && hand_out_one(sy))
+		while (sy->works < WORK_IN_FLIGHT_MAX && !line_is_full(sy) && hand_out_one(sy))
 			;
 		if (i == 0)
 			end_round(sy, now_ms);

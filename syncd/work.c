@@ -165,6 +165,7 @@ static void work_done(uv_work_t *req, int status)
 	struct sync *sy = w->sy;
 
 	sy->in_flight--;
+	sy->works--;
 	if (w->kind == LIST)
 		sy->lists_in_flight--;
 	/* What was found in a root that is not ours any more is worth nothing. */
@@ -256,6 +257,7 @@ static bool work_start(struct work *w, enum item_state state)
 	for (size_t i = 0; i < w->n; i++)
 		dirty_move(&sy->dirty, w->pieces[i].item, state);
 	sy->in_flight++;
+	sy->works++;
 	if (w->kind == LIST)
 		sy->lists_in_flight++;
 	return true;

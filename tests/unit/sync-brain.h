@@ -100,7 +100,7 @@ struct brain {
 	bool answered;
 	uint64_t incarnation, node_first;
 	uint8_t mark[16];
-	bool set_mark, hold;
+	bool set_mark, hold, restore;
 	uint32_t watch_limit;
 	const char *ignore;
 	size_t queued; /* what session_queued() says of bulk */
@@ -657,6 +657,8 @@ static inline void brain_attach(struct brain *b)
 	w.set_mark = b->set_mark;
 	w.watch_limit = b->watch_limit;
 	w.mode = b->hold ? LIMBWIRE__WELCOME__MODE__MODE_HOLD : LIMBWIRE__WELCOME__MODE__MODE_SYNC;
+	if (b->restore)
+		w.mode = LIMBWIRE__WELCOME__MODE__MODE_RESTORE;
 	if (b->ignore) {
 		ignore.data = (uint8_t *)b->ignore;
 		ignore.len = strlen(b->ignore);

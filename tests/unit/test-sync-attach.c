@@ -147,6 +147,63 @@ static void test_foreign_root(void **state)
 	assert_int_equal(b.unlinks, 0);
 }
 
+static void adopt(struct bnode *dir, int fd)
+{
+	for (struct bname *e = dir->children; e; e = e->next) {
+		struct stat st;
+
+		assert_int_equal(fstatat(fd, e->name, &st, AT_SYMLINK_NOFOLLOW), 0);
+		assert_int_equal(
+			sync_adopt(b.sync, dir->id, e->name, e->len, e->node->id, &e->node->n, &st),
+			0);
+		if (e->node->children) {
+			int sub = openat(fd, e->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+			adopt(e->node, sub);
+			(void)close(sub);
+		}
+	}
+}
+
+/* After a restore the nodes are those of the journal, on new inodes. */
+static void test_restored_root(void **state)
+{
+	struct bnode *n;
+	struct stat st;
+
+	(void)state;
+	make_tree();
+	brain_start(&b, root, dir_fd);
+	(void)check();
+	brain_kill_syncd(&b);
+	sh("cd ..; cp -a root copy; rm -r root; mv copy root");
+	(void)close(root_fd);
+	root_fd = openat(scratch, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	b.incarnation++;
+	b.set_mark = b.restore = true;
+	reset_counts();
+	brain_new_syncd(&b, root, dir_fd);
+	brain_attach(&b);
+	brain_run_ms(&b, 50);
+	assert_int_equal(b.changes, 0);
+	n = brain_node(&b, NODE_ROOT);
+	assert_int_equal(fstat(root_fd, &st), 0);
+	assert_int_equal(sync_adopt(b.sync, 0, "", 0, NODE_ROOT, &n->n, &st), 0);
+	adopt(n, root_fd);
+	sh("echo changed >d1/f3; mv d2 d22");
+	assert_int_equal(sync_start(b.sync), 0);
+	(void)check();
+	assert_int_equal(b.contents, 1);
+	assert_int_equal(b.moves, 1);
+	assert_int_equal(b.unlinks, 0);
+	/* The brain knows the new inodes: the next limb-syncd has nothing to say. */
+	reset_counts();
+	b.restore = false;
+	restart();
+	(void)check();
+	assert_int_equal(b.changes, 0);
+}
+
 static void expect_halt(const char *code)
 {
 	unsigned changes = b.changes;
@@ -342,6 +399,7 @@ int main(void)
 		T(test_late_acknowledgement),
 		T(test_interrupted_first_scan),
 		T(test_foreign_root),
+		T(test_restored_root),
 		T(test_root_replaced),
 		T(test_root_missing),
 		T(test_root_emptied),

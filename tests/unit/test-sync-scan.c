@@ -45,10 +45,22 @@ static void test_first_scan(void **state)
 	assert_ptr_equal(brain_lookup(&b, "d1/f1"), brain_lookup(&b, "d2/second"));
 }
 
+/* More of what carries no content than one CHANGE holds. */
+static void test_many_without_content(void **state)
+{
+	(void)state;
+	sh("mkdir d{1..300}; for i in {1..300}; do ln -s $i d$i/l; done; mkdir -p "
+	   "deep/{1..40}/{1..5}");
+	brain_start(&b, root, dir_fd);
+	assert_int_equal(check(), 841);
+	assert_int_equal(b.contents, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_first_scan, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_without_content, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
