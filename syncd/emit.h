@@ -42,9 +42,9 @@ struct emit {
 	struct emit_op *ops;
 	size_t n_ops, n_files, body_bytes;
 	struct buf bulk;
-	uint64_t made;			   /* number of the newest CHANGE */
-	uint64_t durable;		   /* as acknowledged */
-	uint64_t bytes;			   /* of content sent since the attach */
+	uint64_t made;		 /* number of the newest CHANGE */
+	uint64_t durable;	 /* as acknowledged */
+	uint64_t bytes;		 /* of content sent since the attach */
 	const struct item *from; /* what is looked at because of a change serves whom this serves */
 	uint32_t next_stream, used_stream; /* used: by the newest PUT that had one */
 };

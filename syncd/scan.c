@@ -117,9 +117,10 @@ typedef int (*name_fn)(const char *name, size_t len, void *userdata);
 
 static int each_name(int fd, name_fn fn, void *userdata)
 {
-	cleanup_free char *mem = malloc(GETDENTS_BYTES);
+	cleanup_free char *mem = NULL;
 	int r;
 
+	mem = malloc(GETDENTS_BYTES);
 	if (!mem)
 		return -ENOMEM;
 	if (lseek(fd, 0, SEEK_SET) < 0)

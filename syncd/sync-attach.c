@@ -158,7 +158,8 @@ void sync_run(struct sync *sy)
 	sy->first_scan = true;
 	sy->status.scanned_files = sy->status.scanned_bytes = 0;
 	sync_rescan(sy);
-	if (!sy->accepted && shadow_dir(&sy->shadow, SHADOW_ROOT)->first && root_is_empty(&sy->root))
+	if (!sy->accepted && shadow_dir(&sy->shadow, SHADOW_ROOT)->first &&
+	    root_is_empty(&sy->root))
 		sync_halt(sy, "root_emptied", "the root is empty, the journal's tree is not");
 	sync_pump_soon(sy, 0);
 }

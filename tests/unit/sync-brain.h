@@ -440,7 +440,7 @@ int session_send(struct session *s, enum session_class class, enum wire_type typ
 {
 	struct brain *b = the_brain;
 	size_t n = protobuf_c_message_get_packed_size(msg);
-	cleanup_free uint8_t *packed = malloc(n + 1);
+	cleanup_free uint8_t *packed = NULL;
 
 	(void)s;
 	(void)class;
@@ -448,6 +448,7 @@ int session_send(struct session *s, enum session_class class, enum wire_type typ
 	assert_true(bulk_len <= WIRE_BULK_MAX);
 	if (!b->attached || b->drop)
 		return -ENOTCONN;
+	packed = malloc(n + 1);
 	(void)protobuf_c_message_pack(msg, packed);
 	switch (type) {
 	case WIRE_CHANGE: {

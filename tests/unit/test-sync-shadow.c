@@ -40,7 +40,7 @@ static int by_name(const void *a, const void *b)
 
 static void describe(uint32_t dir, struct buf *out, unsigned depth)
 {
-	uint32_t list[512];
+	uint32_t list[512] = {0};
 	size_t n = 0;
 
 	for (uint32_t e = shadow_dir(&sh, dir)->first; e; e = shadow_entry(&sh, e)->next)
