@@ -115,14 +115,10 @@ struct dirent64_ {
 
 typedef int (*name_fn)(const char *name, size_t len, void *userdata);
 
-static int each_name(int fd, name_fn fn, void *userdata)
+static int each_name_by(int fd, char *mem, name_fn fn, void *userdata)
 {
-	cleanup_free char *mem = NULL;
 	int r;
 
-	mem = malloc(GETDENTS_BYTES);
-	if (!mem)
-		return -ENOMEM;
 	if (lseek(fd, 0, SEEK_SET) < 0)
 		return -errno;
 	for (;;) {
@@ -145,6 +141,18 @@ static int each_name(int fd, name_fn fn, void *userdata)
 				return r;
 		}
 	}
+}
+
+static int each_name(int fd, name_fn fn, void *userdata)
+{
+	char *mem = malloc(GETDENTS_BYTES);
+	int r;
+
+	if (!mem)
+		return -ENOMEM;
+	r = each_name_by(fd, mem, fn, userdata);
+	free(mem);
+	return r;
 }
 
 static int listing_add(const char *name, size_t len, void *userdata)
