@@ -407,7 +407,9 @@ static void holder_died(struct job *j)
 
 	if (!exit) {
 		log_warning("the holder of job '%s' died: its end is unknown", j->id);
-		(void)proc_kill_marked("LIMB_JOB", j->id);
+		/* The spawner has killed what was below it; unless that died, too. */
+		if (j->pid > 0)
+			(void)proc_kill_session((pid_t)j->pid, "LIMB_JOB", j->id);
 		exit = malloc(sizeof(*exit));
 		if (!exit)
 			return;

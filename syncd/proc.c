@@ -21,16 +21,17 @@ enum {
 static int parse_stat(char *s, struct proc *p)
 {
 	char *end = strrchr(s, ')');
-	int ppid;
+	int ppid, session;
 
 	if (!end)
 		return -EBADMSG;
 	if (sscanf(end + 1,
-		   " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
+		   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d "
 		   "%llu",
-		   &p->state, &ppid, &p->started_ticks) != 3)
+		   &p->state, &ppid, &session, &p->started_ticks) != 4)
 		return -EBADMSG;
 	p->ppid = ppid;
+	p->session = session;
 	return 0;
 }
 
@@ -150,7 +151,7 @@ static bool environ_has(const struct buf *b, const char *name, const char *value
 	return false;
 }
 
-int proc_kill_marked(const char *name, const char *value)
+int proc_kill_session(pid_t session, const char *name, const char *value)
 {
 	cleanup_free struct proc *list = NULL;
 	size_t n = 0;
@@ -164,7 +165,7 @@ int proc_kill_marked(const char *name, const char *value)
 		char path[40];
 
 		(void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)list[i].pid);
-		if (list[i].pid == getpid() || file_read(AT_FDCWD, path, &b) < 0)
+		if (list[i].session != session || file_read(AT_FDCWD, path, &b) < 0)
 			continue;
 		if (environ_has(&b, name, value) && kill(list[i].pid, SIGKILL) == 0)
 			count++;

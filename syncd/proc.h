@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 struct proc {
-	pid_t pid, ppid;
+	pid_t pid, ppid, session;
 	char state;			  /* as in /proc/PID/stat */
 	unsigned long long started_ticks; /* since boot */
 };
@@ -26,7 +26,8 @@ bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor);
 
 /* Sends sig to every living descendant of root (not to root itself); the count. */
 int proc_signal_tree(pid_t root, int sig);
-/* SIGKILL to all that have NAME=value in the environment they were started with. */
-int proc_kill_marked(const char *name, const char *value);
+/* SIGKILL to what is in that session and has NAME=value in the environment that it was started
+ * with: a number alone may be somebody else's by now. */
+int proc_kill_session(pid_t session, const char *name, const char *value);
 
 #endif

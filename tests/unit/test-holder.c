@@ -219,6 +219,19 @@ static void test_holder_killed(void **state)
 	wait_gone(hidden);
 }
 
+/* Also when nobody is left above the job who would inherit it. */
+static void test_spawner_and_holder_killed(void **state)
+{
+	uint32_t pid, holder;
+
+	pid = start(&(struct client_job){.id = "j-1", .sh = "sleep 611; true"});
+	holder = parent_of(pid);
+	assert_int_equal(kill((pid_t)parent_of(holder), SIGKILL), 0);
+	assert_int_equal(kill((pid_t)holder, SIGKILL), 0);
+	assert_true(((Limbwire__JobExit *)client_wait(&c, WIRE_JOB_EXIT))->unknown);
+	wait_gone(pid);
+}
+
 /* The spawner's death costs no job and no later start. */
 static void test_spawner_killed(void **state)
 {
@@ -348,6 +361,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_ended_without_daemon, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_started_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_holder_killed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_spawner_and_holder_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_spawner_killed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_upgrade, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nothing_kept, setup, teardown),

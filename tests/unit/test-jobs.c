@@ -54,10 +54,11 @@ static bool root_has(const char *name)
 	return access(path, F_OK) == 0;
 }
 
-/* Living processes started by a job, by the variable that each has. */
+/* Living processes started by a job, by the variable and the directory that each has: other
+ * tests have jobs of that name, too. */
 static unsigned processes_of(const char *job)
 {
-	char want[100], path[64];
+	char want[100], path[64], cwd[400];
 	struct dirent *e;
 	unsigned n = 0;
 	DIR *d = opendir("/proc");
@@ -68,8 +69,14 @@ static unsigned processes_of(const char *job)
 
 		(void)snprintf(path, sizeof(path), "/proc/%.20s/environ", e->d_name);
 		if (file_read(AT_FDCWD, path, &b) == 0 && buf_len(&b) > 0 &&
-		    memmem(buf_data(&b), buf_len(&b), want, strlen(want) + 1))
-			n++;
+		    memmem(buf_data(&b), buf_len(&b), want, strlen(want) + 1)) {
+			ssize_t len;
+
+			(void)snprintf(path, sizeof(path), "/proc/%.20s/cwd", e->d_name);
+			len = readlink(path, cwd, sizeof(cwd));
+			n += len == (ssize_t)strlen(c.root) &&
+			     memcmp(cwd, c.root, (size_t)len) == 0;
+		}
 	}
 	(void)closedir(d);
 	return n;
