@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "brain/link.h"
 
 enum {
 	SEEN_MS = 1000,
@@ -324,6 +325,7 @@ static void view_connect(struct view *v)
 	waits_watch(v);
 	v->published = env_seq(v->env);
 	view_say(v, VIEW_PUBLISH, v->published);
+	view_say(v, VIEW_STALE, !link_up(v->env));
 }
 
 static void view_closed(uv_handle_t *h)
