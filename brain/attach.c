@@ -27,6 +27,11 @@ struct attach_decision attach_judge(const struct attach_facts *f)
 		d.set_mark = true;
 		return d;
 	}
+	if (f->unfinished) {
+		d.reason = "root_missing";
+		d.detail = "its rebuild did not come to its end";
+		return d;
+	}
 	if (!f->has_mark || !f->mark_equal) {
 		d.reason = f->root_empty ? "root_emptied" : "root_replaced";
 		d.detail = f->root_empty ? "its root is empty and not the one that it had"
@@ -212,6 +217,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	f.incarnation = env->incarnation;
 	f.fresh = env->next_fresh;
 	f.restoring = env->next_restoring;
+	f.unfinished = env->restoring;
 	f.known_files = counts.files + counts.directories + counts.symlinks + counts.others > 0;
 	f.restarted = env->next_why != NULL;
 	d = attach_judge(&f);
@@ -219,7 +225,13 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	env_clear_reason(env, "line_down");
 	if (d.mode == ATTACH_HOLD) {
 		hold(env, &d);
+		if (f.restarted)
+			jobs_lost(env);
 	} else {
+		if (d.mode == ATTACH_SYNC && env->restoring) {
+			env->restoring = false; /* a person took it as it is */
+			(void)env_save(env);
+		}
 		env->halted = false;
 		env_clear_reason(env, NULL);
 	}

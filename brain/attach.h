@@ -22,6 +22,7 @@ struct attach_facts {
 	bool fresh;	  /* this root was made for a new incarnation: it may be marked */
 	bool restoring;	  /* ... to be filled from the journal */
 	bool known_files; /* the journal has nodes beside the root */
+	bool unfinished;  /* a rebuild of this root did not get to its end */
 	bool restarted;	  /* the sandbox was started anew since */
 };
 

@@ -149,6 +149,7 @@ static int env_load_json(struct env *env)
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
+	env->restoring = json_is_true(json_object_get(o, "restoring"));
 	env->first_sync_done = !env->creating;
 	env->created_ns = json_integer_value(json_object_get(o, "created_ns"));
 	json_decref(o);
@@ -179,6 +180,8 @@ int env_save(struct env *env)
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
+	if (env->restoring)
+		(void)json_object_set_new(o, "restoring", json_true());
 	(void)json_object_set_new(o, "created_ns", json_integer(env->created_ns));
 	text = json_dumps(o, JSON_INDENT(1));
 	json_decref(o);

@@ -92,6 +92,7 @@ struct env {
 	bool wanted; /* should be running and attached */
 	bool busy;   /* a create, rebuild, start or stop is under way */
 	bool creating;
+	bool restoring; /* a rebuild began and not all files are back; outlives limbd */
 	bool first_sync_done;
 	bool hostile, halted, lost, mount_changed, failed;
 	struct env_reason reasons[ENV_REASONS_MAX]; /* limbd's own */

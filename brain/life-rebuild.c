@@ -136,6 +136,13 @@ static void rebuild_restored(struct env *env, int r, const struct entry_head *e,
 		return;
 	}
 	take_unsupported(env, e);
+	env->restoring = false;
+	r = env_save(env);
+	if (r < 0) {
+		env->restoring = true;
+		rebuild_fail_errno(l, r, "its files are back, but that cannot be recorded");
+		return;
+	}
 	r = barrier_run(env, BARRIER_MS, rebuild_synced, l);
 	if (r < 0)
 		rebuild_fail_errno(l, r, "its files are back, but cannot be synced");
@@ -261,7 +268,11 @@ static void rebuild_stopped(struct life *l, const struct provider_error *err)
 	jobs_lost(env);
 	if (err)
 		log_warning("environment '%s': its old sandbox: %s", env->name, err->detail);
-	r = env->user_root ? fresh_user_root(l) : fresh_owned_root(l);
+	/* Until all is back, what is missing there is no deletion: not for a later limbd either. */
+	env->restoring = true;
+	r = env_save(env);
+	if (r == 0)
+		r = env->user_root ? fresh_user_root(l) : fresh_owned_root(l);
 	if (r < 0) {
 		rebuild_fail_errno(l, r, "a fresh root cannot be made");
 		return;
