@@ -27,6 +27,7 @@ static void revive_started(struct life *l, const struct provider_error *err)
 	}
 	life_done(l, NULL);
 	if (err && root_is_gone(env)) {
+		jobs_lost(env);
 		env->halted = true;
 		env_clear_reason(env, "process_died");
 		(void)env_set_reason(env, "root_missing",
@@ -56,7 +57,7 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 		(void)link_start(env);
 		return;
 	}
-	jobs_lost(env);
+	/* Its jobs may outlive limb-syncd: JOB_LIST after WELCOME says which did. */
 	life_provider_start(l, revive_started);
 }
 

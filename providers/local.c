@@ -57,11 +57,25 @@ static json_t *create(const struct provider_call *call, json_t **ret)
 	return NULL;
 }
 
-/* The marked process that is no job's holder: the oldest. */
+/* Jobs' holders carry the mark, too, and outlive it. */
+static bool is_daemon(pid_t pid)
+{
+	static const char begin[] = "limb-syncd\0daemon";
+	_cleanup_(buf_done) struct buf b = BUF_INIT(64 << 10);
+	char path[48];
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	return file_read(AT_FDCWD, path, &b) >= 0 && buf_len(&b) >= sizeof(begin) &&
+	       memcmp(buf_data(&b), begin, sizeof(begin)) == 0;
+}
+
+/* The marked limb-syncd: the oldest. */
 static bool take_oldest(const struct process *p, const char *mark, void *userdata)
 {
 	struct process *oldest = userdata;
 
+	if (!is_daemon(p->pid))
+		return false;
 	if (oldest->pid == 0 || p->start_ticks < oldest->start_ticks)
 		*oldest = *p;
 	return false;
