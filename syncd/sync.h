@@ -4,7 +4,7 @@
  *
  * The shadow is a table of every entry as it was last captured: (parent, name),
  * node id, stat signature, 16 bytes of its SHA-256, whether the brain has it.
- * Events (watch.c, libinotifytools in a thread of its own) and scans (scan.c)
+ * Events (watch.c, inotify in a thread of its own) and scans (scan.c)
  * only mark names and directories dirty; capture.c looks at what is dirty,
  * compares it with the shadow and sends CHANGEs; nothing is believed that statx
  * and the bytes do not say.
