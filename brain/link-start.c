@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "brain/provider.h"
 
@@ -40,10 +41,36 @@ static int spawn(struct env *env, uv_process_t *p, const char *file, char **argv
 	return uv_spawn(env->brain->loop, p, &o);
 }
 
-/* As root each environment's limb-ingest has a user of its own, far above anybody's. */
-static void ingest_uid(const struct env *env, char *out, size_t size)
+/* path: uid_map or gid_map of our user namespace: "inside outside count", a line each. */
+static bool is_mapped(const char *path, uint32_t id)
 {
-	(void)snprintf(out, size, "%u", (1u << 30) + (get_le32(env->id) & 0xffffff));
+	_cleanup_(buf_done) struct buf b = BUF_INIT(64 << 10);
+	unsigned long long first, outside, n;
+	const char *line;
+	int used;
+
+	if (file_read(AT_FDCWD, path, &b) < 0 || buf_add(&b, "", 1) < 0)
+		return false;
+	line = (const char *)buf_data(&b);
+	while (sscanf(line, "%llu %llu %llu%n", &first, &outside, &n, &used) == 3) {
+		if (id >= first && id - first < n)
+			return true;
+		line += used;
+	}
+	return false;
+}
+
+/* As root each environment's limb-ingest has a user of its own, far above anybody's; it
+ * stays ours where we are not root, or root of a user namespace that has no such user. */
+static bool ingest_uid(const struct env *env, char *out, size_t size)
+{
+	uint32_t uid = (1u << 30) + (get_le32(env->id) & 0xffffff);
+
+	if (geteuid() != 0 || !is_mapped("/proc/self/uid_map", uid) ||
+	    !is_mapped("/proc/self/gid_map", uid))
+		return false;
+	(void)snprintf(out, size, "%u", uid);
+	return true;
 }
 
 static int link_spawn_ingest(struct link *l, int in, int out, int sock)
@@ -55,8 +82,7 @@ static int link_spawn_ingest(struct link *l, int in, int out, int sock)
 
 	if (!file)
 		return -ENOMEM;
-	if (geteuid() == 0) {
-		ingest_uid(l->env, uid, sizeof(uid));
+	if (ingest_uid(l->env, uid, sizeof(uid))) {
 		argv[1] = (char *)"--uid";
 		argv[2] = uid;
 	}
