@@ -14,7 +14,7 @@ case $1 in
 init|daemon)
 	trap 'exit 0' TERM
 	if [ -n "$LIMB_PROBE_CHILD" ]; then
-		setsid sh -c 'sleep 1000 & sleep 1000' &
+		setsid sh -c 'sleep 1000 & env -i sleep 5432 & wait' &
 	fi
 	while :; do sleep 0.05; done
 	;;
@@ -119,10 +119,16 @@ for who in us user; do
 		export LIMB_PROBE_CHILD=1
 		ask local create
 		ask local start
-		wait_for "test \"\$(marked local | wc -l)\" -ge 4"
-		kill -KILL "$(jq .init_pid out)"
+		# the holder of a job keeps the mark, the job has an environment of its own
+		wait_for "test \"\$(marked local | wc -l)\" -ge 3"
+		init=$(jq .init_pid out)
+		holder=$(pgrep -P "$init" -f "env -i sleep 5432")
+		wait_for "pgrep -P $holder -f \"^sleep 5432\""
+		job=$(pgrep -P "$holder" -f "^sleep 5432")
+		kill -KILL "$init"
 		ask local stop
 		test -z "$(marked local)"
+		test_gone "$job"
 		ask local delete
 	'
 	if ! have bwrap; then
