@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
 #include "base/buf.h"
@@ -13,6 +14,23 @@ enum {
 	MAPS_BYTES_MAX = 4 << 20, /* of one process */
 	READ_BYTES = 64 * 1024,
 	INODES_MAX = 100 * 1000,
+	PATH_BYTES = 4096,
+};
+
+/* linux/fs.h of 6.11. A kernel without it answers ENOTTY, and /proc/PID/maps is read: the
+ * same, but the kernel writes a line for every mapping of every process. */
+struct map_query {
+	uint64_t size, flags, address;
+	uint64_t start, end, map_flags, page_size, offset, inode;
+	uint32_t major, minor, name_size, build_id_size;
+	uint64_t name, build_id;
+};
+#define MAP_QUERY _IOWR('f', 17, struct map_query)
+enum {
+	MAP_QUERY_WRITABLE = 0x02,
+	MAP_QUERY_SHARED = 0x08,
+	MAP_QUERY_OR_NEXT = 0x10,
+	MAP_QUERY_FILE = 0x20,
 };
 
 struct found {
@@ -44,6 +62,11 @@ static int add(struct found *f, uint64_t inode)
 	return 0;
 }
 
+static bool is_beneath(const struct found *f, const char *path)
+{
+	return strncmp(path, f->root, f->root_len) == 0 && path[f->root_len] == '/';
+}
+
 /* "7f...-7f... rw-s 00001000 fe:00 1234    /path" (proc_pid_maps(5)) */
 static int one_line(struct found *f, char *line)
 {
@@ -60,10 +83,40 @@ static int one_line(struct found *f, char *line)
 	if (inode == 0)
 		return 0;
 	path = perms + 5 + path_at;
-	if (makedev(major, minor) != f->device &&
-	    (strncmp(path, f->root, f->root_len) != 0 || path[f->root_len] != '/'))
+	if (makedev(major, minor) != f->device && !is_beneath(f, path))
 		return 0;
 	return add(f, inode);
+}
+
+/* -ENOTTY: the kernel cannot be asked. */
+static int ask(struct found *f, int fd)
+{
+	char name[PATH_BYTES];
+	struct map_query q = {0};
+	int r;
+
+	for (;;) {
+		q = (struct map_query){
+			.size = sizeof(q),
+			.flags = MAP_QUERY_WRITABLE | MAP_QUERY_SHARED | MAP_QUERY_OR_NEXT |
+				 MAP_QUERY_FILE,
+			.address = q.end,
+			.name_size = sizeof(name),
+			.name = (uintptr_t)name,
+		};
+		name[0] = '\0';
+		if (ioctl(fd, MAP_QUERY, &q) < 0) {
+			if (errno == ENOTTY || errno == EINVAL || errno == ENAMETOOLONG)
+				return -ENOTTY;
+			return 0; /* no more of them, or it is gone */
+		}
+		if (q.inode == 0 ||
+		    (makedev(q.major, q.minor) != f->device && !is_beneath(f, name)))
+			continue;
+		r = add(f, q.inode);
+		if (r < 0)
+			return r;
+	}
 }
 
 static int one_process(struct found *f, int proc, const char *pid)
@@ -73,11 +126,15 @@ static int one_process(struct found *f, int proc, const char *pid)
 	char path[64], *line, *end;
 	uint8_t *p;
 	ssize_t n;
+	int r;
 
 	(void)snprintf(path, sizeof(path), "%.20s/maps", pid);
 	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
+	r = ask(f, fd);
+	if (r != -ENOTTY)
+		return r;
 	do {
 		if (buf_reserve(&b, READ_BYTES, &p) < 0)
 			break;
@@ -88,8 +145,6 @@ static int one_process(struct found *f, int proc, const char *pid)
 	if (buf_len(&b) == 0 || buf_add_u8(&b, '\0') < 0)
 		return 0;
 	for (line = (char *)b.mem + b.start; (end = strchr(line, '\n')); line = end + 1) {
-		int r;
-
 		*end = '\0';
 		r = one_line(f, line);
 		if (r < 0)
