@@ -7,12 +7,15 @@
 . "${0%/*}/lib.sh"
 need jq
 
-# limb ARG...: as the program, for LIMB_TIME_S seconds at most.
-limb() {
-	local -
-	set +x
-	timeout -k 5 "${LIMB_TIME_S:-60}" limb "$@"
-}
+# limb is the program, for $LIMB_TIME_S seconds at most. (Not a function: what it says on
+# stderr would have a trace in between.)
+mkdir "$T/bin"
+cat >"$T/bin/limb" <<END
+#!/bin/sh
+exec timeout --foreground -k 5 "\${LIMB_TIME_S:-60}" "$(command -v limb)" "\$@"
+END
+chmod 755 "$T/bin/limb"
+PATH=$T/bin:$PATH
 
 brain_up() {
 	limb up -q >/dev/null || {
@@ -60,7 +63,7 @@ pid_of() {
 	set +x
 	case $2 in
 	limbd)
-		limb status --json | jq -r .limbd.pid
+		{ limb status --json || true; } | jq -r .limbd.pid
 		;;
 	syncd)
 		pids_with "$(inspect_of "$1" .provider_handle)" 'daemon --dir'
@@ -70,18 +73,31 @@ pid_of() {
 		;;
 	esac
 }
-# pids_with TEXT...: of all processes in whose command lines every TEXT is.
+# pids_with TEXT...: of this test's processes in whose command lines every TEXT is. (The
+# machine has others, of other tests and of other limbfs, that look the same.)
 pids_with() {
 	local - dir text line
 	set +x
 	for dir in /proc/[0-9]*; do
-		line=$(tr '\0' ' ' <"$dir/cmdline" 2>/dev/null) || continue
+		line=$(tr '\0' ' ' 2>/dev/null <"$dir/cmdline") 2>/dev/null || continue
 		for text; do
 			[ -z "${line##*"$text"*}" ] || continue 2
 		done
 		[ -n "$line" ] || continue
+		is_of_test "${dir#/proc/}" || continue
 		test_gone "${dir#/proc/}" || echo "${dir#/proc/}"
 	done
+}
+# Started by this test, or within what it started: by parents, as what runs in a sandbox
+# has an environment of its own, and by the environment where the parent is gone.
+is_of_test() {
+	local pid=$1
+	while [ "${pid:-0}" -gt 1 ]; do
+		[ "$pid" != $$ ] || return 0
+		! grep -qzFx "LIMB_TEST_ID=$LIMB_TEST_ID" "/proc/$pid/environ" 2>/dev/null || return 0
+		pid=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f2)
+	done
+	return 1
 }
 # pids_in DIR: of all processes that work in it or beneath it
 pids_in() {
@@ -130,7 +146,7 @@ tree_list() {
 		echo
 		find . -type f -readable -execdir sha256sum -z {} + | sort -z | tr '\n\0' '?\n'
 		! command -v getfattr >/dev/null ||
-			getfattr -R -P -h -d -m - -e hex . 2>/dev/null | grep -v '^user\.limb\.mark=' |
+			{ getfattr -R -P -h -d -m - -e hex . 2>/dev/null || true; } | { grep -vxE 'user\.limb\.mark=.*|# file: \.|' || true; } |
 			LC_ALL=C sort
 	)
 }
