@@ -20,6 +20,7 @@ enum {
 struct session {
 	struct fs *fs;
 	struct fuse_session *se;
+	bool mounted;
 	int wake_fd;
 	atomic_bool ending;
 	unsigned n_threads;
@@ -93,10 +94,28 @@ int session_new(struct fs *fs, const char *name, struct session **ret)
 	return 0;
 }
 
+/* fuse_session_unmount() is there to free what libfuse keeps, but whenever the connection
+ * lives, held by who is still in the detached mount, it unmounts the path again: then that
+ * is another's. A descriptor that polls as an error in place of /dev/fuse, which so is
+ * closed, keeps it from that. */
+static void let_go(struct fuse_session *se)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return;
+	(void)close(fds[0]);
+	if (dup3(fds[1], fuse_session_fd(se), O_CLOEXEC) >= 0)
+		fuse_session_unmount(se);
+	(void)close(fds[1]);
+}
+
 void session_free(struct session *s)
 {
 	if (!s)
 		return;
+	if (s->mounted)
+		let_go(s->se);
 	if (s->se)
 		fuse_session_destroy(s->se);
 	free(s);
@@ -110,7 +129,8 @@ struct fuse_session *session_fuse(struct session *s)
 int session_mount(struct session *s, const char *path, const char **ret_why)
 {
 	last_words[0] = '\0';
-	if (fuse_session_mount(s->se, path) == 0)
+	s->mounted = fuse_session_mount(s->se, path) == 0;
+	if (s->mounted)
 		return 0;
 	*ret_why = last_words;
 	return -EIO;

@@ -170,6 +170,7 @@ int run_list(char **argv)
 			if (!e) {
 				(void)puts("end");
 				(void)fflush(stdout);
+				(void)closedir(d);
 				return 0;
 			}
 			(void)puts(e->d_name);
@@ -177,5 +178,6 @@ int run_list(char **argv)
 		(void)puts("-");
 		(void)fflush(stdout);
 	}
+	(void)closedir(d);
 	return 0;
 }
