@@ -26,7 +26,7 @@ static bool field_is(const char *field, const char *text)
 		unsigned char c = (unsigned char)*field++;
 
 		if (c == '\\' && field[0] && field[1] && field[2]) {
-			c = (unsigned char)((field[0] - '0') << 6 | (field[1] - '0') << 3 |
+			c = (unsigned char)((field[0] - '0') * 64 + (field[1] - '0') * 8 +
 					    (field[2] - '0'));
 			field += 3;
 		}

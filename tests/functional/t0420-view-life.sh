@@ -16,10 +16,10 @@ attribute() {
 # view_refused PATH WORDS: limb-fs says so in one line and mounts nothing.
 view_refused() {
 	local r=0
-	"${view_as[@]}" "$view_program" --state "$T/state" --environment $view_id --name x \
+	"${view_as[@]}" "$view_program" --state "$T/state" --environment "$view_id" --name x \
 		--mount "$1" --look 2>"$T/refused" || r=$?
 	cat "$T/refused"
-	test $r = 125
+	test "$r" = 125
 	grep -q "$2" "$T/refused"
 	test "$(wc -l <"$T/refused")" = 1
 }
@@ -196,6 +196,7 @@ test_expect 'QUIT unmounts it, also while it is in use, and the mount point goes
 	expect_code 2 ls ../dir
 	cd /
 '
+# shellcheck disable=SC2034 # used in the test's code
 long=$T/$(printf 'long%.0s' $(seq 50))
 test_expect 'paths longer than a socket'\''s, and odd ones' '
 	mkdir "$long"

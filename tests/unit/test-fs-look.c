@@ -116,11 +116,13 @@ static void none_leads_out(void **state)
 		size_t depth = n % 4, ups = 0;
 		bool named = false;
 		char target[128];
+		size_t at = 0;
 
 		target[0] = '\0';
 		for (unsigned i = 0; i <= n % 9; i++) {
 			seed = seed * 1103515245 + 12345;
-			(void)strcat(target, pieces[seed / 65536 % ARRAY_SIZE(pieces)]);
+			at += (size_t)snprintf(target + at, sizeof(target) - at, "%s",
+					       pieces[seed / 65536 % ARRAY_SIZE(pieces)]);
 		}
 		assert_int_equal(
 			look_target(target, strlen(target), n % 2 ? "/r" : NULL, depth, &out), 0);

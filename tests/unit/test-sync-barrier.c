@@ -104,6 +104,10 @@ static void test_since_a_mark(void **state)
 	sh("until [ -s before ]; do :; done");
 	brain_run_ms(&b, 200);
 	end(pid);
+	/* Events come in order: with the fence's the last of the writer's are in. */
+	sh("echo 1 >fence");
+	while (!brain_lookup(&b, "fence"))
+		brain_run_ms(&b, 5);
 	mark = sync_mark(b.sync);
 	sh("echo 1 >after");
 	brain_barrier(&b, mark, 250, 20000);

@@ -24,7 +24,7 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 	/* fuse_out_header: u32 length, i32 error, u64 unique, which is 0 in notifications. */
 	if (delay_us && n > 0 && iov[0].iov_len == 16) {
 		memcpy(&unique, (const char *)iov[0].iov_base + 8, sizeof(unique));
-		pause.tv_nsec = unique ? atol(delay_us) * 1000 : 0;
+		pause.tv_nsec = unique ? strtol(delay_us, NULL, 10) * 1000 : 0;
 		if (unique)
 			(void)nanosleep(&pause, NULL);
 	}
