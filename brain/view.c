@@ -32,6 +32,7 @@ struct view {
 	char *path;
 	int sock;
 	bool connected, stopping;
+	bool failed; /* limb-fs said that it cannot mount: nothing is mounted */
 	uv_poll_t poll;
 	bool poll_made;
 	uv_process_t process;
@@ -57,7 +58,7 @@ const char *view_state(const struct env *env)
 {
 	const struct view *v = env->view;
 
-	if (!v)
+	if (!v || v->failed)
 		return "absent";
 	return v->connected ? "mounted" : v->tries < CONNECT_TRIES ? "absent" : "stale";
 }
@@ -210,6 +211,11 @@ static void view_exit(uv_process_t *p, int64_t status, int sig)
 	if (!v->stopping)
 		log_warning("environment '%s': limb-fs ended (%s %d); its view is absent",
 			    v->env->name, sig ? "signal" : "status", sig ? sig : (int)status);
+	if (!v->stopping && !v->connected && !sig && status == 125) {
+		v->failed = true;
+		v->tries = CONNECT_TRIES;
+		waits_tell(v, true);
+	}
 }
 
 static int view_spawn(struct view *v)
