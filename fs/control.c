@@ -60,14 +60,31 @@ int control_open(int env_fd, struct control **ret)
 	return 0;
 }
 
-void control_close(struct control *c)
+static void take_connection(struct control *c, int conn)
 {
-	if (!c)
+	(void)pthread_mutex_lock(&c->lock);
+	if (c->conn >= 0)
+		(void)close(c->conn);
+	c->conn = conn;
+	c->in_n = 0;
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
+void control_stop(struct control *c)
+{
+	if (!c || c->listener < 0)
 		return;
 	(void)unlinkat(c->env_fd, SOCKET_NAME, 0);
 	(void)close(c->listener);
-	if (c->conn >= 0)
-		(void)close(c->conn);
+	c->listener = -1;
+	take_connection(c, -1);
+}
+
+void control_free(struct control *c)
+{
+	if (!c)
+		return;
+	control_stop(c);
 	(void)pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -85,16 +102,6 @@ void control_seen(uint64_t seq, void *control)
 }
 
 /* ---- the main thread ---- */
-
-static void take_connection(struct control *c, int conn)
-{
-	(void)pthread_mutex_lock(&c->lock);
-	if (c->conn >= 0)
-		(void)close(c->conn);
-	c->conn = conn;
-	c->in_n = 0;
-	(void)pthread_mutex_unlock(&c->lock);
-}
 
 static void set_daemon(struct fs *fs, bool here)
 {

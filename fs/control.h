@@ -6,7 +6,8 @@
  *	control_open(env_fd, &c);
  *	control_run(c, fs, follow, wake_fd);	the main thread, until the end
  *	control_seen(seq, c);			from the follower
- *	control_close(c);			the socket is gone
+ *	control_stop(c);			the socket is gone
+ *	control_free(c);			when the follower has stopped
  *
  * Only processes of our own user are heard.
  */
@@ -18,8 +19,8 @@
 struct control;
 /* env_fd stays the caller's, and open for as long. A socket that is there is replaced. */
 int control_open(int env_fd, struct control **ret);
-void control_close(struct control *c); /* NULL is fine */
-DEFINE_CLEANUP(struct control, control_close);
+void control_stop(struct control *c); /* control_seen() does nothing from then on */
+void control_free(struct control *c);
 
 void control_seen(uint64_t seq, void *control);
 

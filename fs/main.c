@@ -106,10 +106,11 @@ static void view_init(struct view *v)
 /* In this order: who waits for an answer gets it until nothing is asked any more. */
 static void view_done(struct view *v, bool remove)
 {
-	control_close(v->control);
+	control_stop(v->control);
 	if (v->mounted)
 		(void)mountpoint_clear(v->path, v->source_name);
 	follow_stop(v->follow);
+	control_free(v->control);
 	if (v->session)
 		session_end(v->session);
 	session_free(v->session);

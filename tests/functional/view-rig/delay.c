@@ -10,17 +10,21 @@
 #include <sys/uio.h>
 #include <time.h>
 
+static ssize_t (*next)(int fd, const struct iovec *iov, int n);
+
+__attribute__((constructor)) static void find_next(void)
+{
+	void *p = dlsym(RTLD_NEXT, "writev");
+
+	memcpy(&next, &p, sizeof(p));
+}
+
 ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	static ssize_t (*next)(int fd, const struct iovec *iov, int n);
 	const char *delay_us = getenv("LIMB_TEST_DELAY_US");
 	struct timespec pause = {0};
 	uint64_t unique;
 
-	if (!next) {
-		void *p = dlsym(RTLD_NEXT, "writev");
-		memcpy(&next, &p, sizeof(p));
-	}
 	/* fuse_out_header: u32 length, i32 error, u64 unique, which is 0 in notifications. */
 	if (delay_us && n > 0 && iov[0].iov_len == 16) {
 		memcpy(&unique, (const char *)iov[0].iov_base + 8, sizeof(unique));
