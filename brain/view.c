@@ -375,6 +375,9 @@ void view_stop(struct env *env)
 		return;
 	env->view->stopping = true;
 	view_say(env->view, VIEW_QUIT, 0);
+	/* It has no line to be told by while it starts. */
+	if (!env->view->connected && env->view->process_alive)
+		(void)uv_process_kill(&env->view->process, SIGTERM);
 	view_close(env);
 }
 
