@@ -91,13 +91,14 @@ static int find_xattr(const struct fs *fs, const struct node *n, const char *nam
 	const uint8_t *value;
 	const char *entry;
 
+	/* ls asks for ACLs and labels of each file, until it hears that there are none here. */
 	if (!attr_xattr_shown(&fs->rules, name, strlen(name)))
-		return -ENODATA;
+		return -EOPNOTSUPP;
 	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &entry, &entry_len, &value,
 				&value_len) > 0)
 		if (entry_len == strlen(name) && memcmp(entry, name, entry_len) == 0)
 			return buf_add(out, value, value_len);
-	return -ENODATA;
+	return strcmp(name, "security.selinux") == 0 ? -EOPNOTSUPP : -ENODATA;
 }
 
 static int list_xattrs(const struct fs *fs, const struct node *n, struct buf *out)

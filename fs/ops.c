@@ -20,7 +20,8 @@ double ops_timeout_s(const struct fs *fs)
 
 static void init(void *userdata, struct fuse_conn_info *conn)
 {
-	(void)userdata;
+	const struct fs *fs = userdata;
+
 	/* With ATOMIC_O_TRUNC a ">" would keep the old tail; AUTO_INVAL_DATA drops pages
 	 * that are still good. Both are on unless said otherwise. */
 	conn->want &= ~(unsigned)(FUSE_CAP_ATOMIC_O_TRUNC | FUSE_CAP_AUTO_INVAL_DATA |
@@ -30,6 +31,9 @@ static void init(void *userdata, struct fuse_conn_info *conn)
 		      (unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_CACHE_SYMLINKS |
 				 FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 				 FUSE_CAP_NO_OPEN_SUPPORT | FUSE_CAP_NO_OPENDIR_SUPPORT);
+	/* The kernel keeps ACLs that it knows of. Where none are shown it need not know. */
+	if (fs->rules.all_xattrs)
+		conn->want |= conn->capable & FUSE_CAP_POSIX_ACL;
 	conn->max_readahead = READAHEAD_BYTES;
 	conn->max_background = MAX_BACKGROUND;
 	conn->congestion_threshold = MAX_BACKGROUND * 3 / 4;

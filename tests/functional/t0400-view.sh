@@ -1,7 +1,7 @@
 #!/bin/bash
 # The view shows what the journal has, field by field, and asks nothing about what is warm.
 . "${0%/*}/view-lib.sh"
-need getfattr setfattr
+need getfattr setfattr getfacl
 
 mkdir -p src/dir/deep/er src/empty src/many
 (
@@ -59,6 +59,7 @@ mkdir -p src/dir/deep/er src/empty src/many
 if have root; then
 	chown 12:34 src/mode-644
 	mknod src/device c 1 3
+	setfacl -m u:12:r src/mode-4755 2>/dev/null || true
 	setfattr -n security.capability -v 0x0100000202000000000000000000000000000000 src/mode-755
 fi
 view_rig
@@ -113,6 +114,16 @@ test_expect 'what is warm sends no message' '
 	done
 	exit 1
 '
+test_expect 'ls -l asks once whether there are labels and ACLs, not for each file' '
+	asked_attributes() {
+		getfattr --absolute-names --only-values -n user.limb.messages "$V" |
+			tr " " "\n" | sed -n "s/^22://p"
+	}
+	ls -l "$V/many" >/dev/null
+	before=$(asked_attributes)
+	ls -l "$V/many" >/dev/null
+	test $(($(asked_attributes) - before)) -lt 10
+'
 test_expect 'nothing asks to open' '
 	messages >"$T/asked"
 	test "$(sed -n "s/^14://p" "$T/asked")" = 1
@@ -135,6 +146,8 @@ if have root; then
 	test_expect 'B32 in work mode root sees capabilities, owners and devices' '
 		getfattr --absolute-names -n security.capability "$V/mode-755"
 		test "$(stat -c %u:%g "$V/mode-644")" = 12:34
+		test "$(getfacl -pn "$V/mode-4755" | tail -n +2)" = \
+			"$(getfacl -pn "$T/src/mode-4755" | tail -n +2)"
 		test "$(stat -c %t:%T "$V/device")" = 1:3
 		expect_code 1 cat "$V/device"
 	'
