@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sha256.h"
+#include "base/text.h"
 #include "brain/commit.h"
 #include "brain/job.h"
 #include "brain/life.h"
@@ -252,6 +253,21 @@ static void said_clear(struct env *env)
 	env->n_said = 0;
 }
 
+/* "'path': detail", the path escaped: a reason that is about one file names it. */
+static char *said_text(const char *detail, size_t detail_len, const char *path, size_t path_len)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(64 << 10);
+	char *text;
+
+	if (path_len)
+		(void)buf_add_str(&b, "'");
+	(void)text_escape(&b, path, path_len);
+	if (path_len)
+		(void)buf_add_str(&b, "': ");
+	(void)text_utf8_replace(&b, detail, detail_len);
+	return buf_to_str(&b, &text) < 0 ? NULL : text;
+}
+
 int attach_on_status(struct env *env, const struct entry_head *e)
 {
 	const struct entry_status *s = (const struct entry_status *)e;
@@ -269,7 +285,7 @@ int attach_on_status(struct env *env, const struct entry_head *e)
 		memcpy(to->code, r->code, sizeof(to->code));
 		to->code[sizeof(to->code) - 1] = 0;
 		to->since_ns = r->since_ns;
-		to->detail = strndup(detail, r->detail_len);
+		to->detail = said_text(detail, r->detail_len, path, r->path_len);
 		if (to->detail)
 			env->n_said++;
 	}
