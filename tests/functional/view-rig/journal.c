@@ -1,4 +1,4 @@
-#include "tests/functional/view-rig/rig.h"
+#include "tests/functional/view-rig/journal-impl.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -19,47 +19,9 @@
 
 #define NAMES_MAX 10000000
 
-struct known {
-	uint64_t inode, node;
-};
-
-struct gone {
-	struct gone *next;
-	uint64_t parent, node;
-	char name[NODE_NAME_MAX + 1];
-};
-
-struct journal {
-	const char *src;
-	dev_t device;
-	int state_fd, env_fd, log_fd, store_fd;
-	struct log *log;
-	struct index *ix;
-	struct index_txn *before; /* the tree as it was */
-	struct store *store;
-	struct content_writer *writer;
-	struct frame_builder *frames;
-	uint8_t pack_id[16];
-	int pack_fd;
-	uint64_t pack_at;
-
-	/* inode -> node of what is in the tree; open addressing */
-	struct known *known;
-	size_t n_known, room_known;
-	struct gone *gone;
-
-	struct change_op ops[CHANGE_OPS_MAX];
-	size_t n_ops;
-	struct {
-		char name[NODE_NAME_MAX + 1], to_name[NODE_NAME_MAX + 1];
-		uint8_t target[NODE_TARGET_MAX], *xattrs;
-	} lent[CHANGE_OPS_MAX];
-	uint64_t next_node, first_new; /* of this round: the others are in the tree */
-};
-
 /* ---- inodes ---- */
 
-static struct known *find_known(struct journal *j, uint64_t inode)
+struct known *find_known(struct journal *j, uint64_t inode)
 {
 	size_t i = (size_t)(inode * 0x9e3779b97f4a7c15ull >> 20) & (j->room_known - 1);
 
@@ -68,7 +30,7 @@ static struct known *find_known(struct journal *j, uint64_t inode)
 	return &j->known[i];
 }
 
-static void set_known(struct journal *j, uint64_t inode, uint64_t node)
+void set_known(struct journal *j, uint64_t inode, uint64_t node)
 {
 	struct known *old = j->known, *k;
 	size_t n_old = j->room_known;
@@ -84,93 +46,6 @@ static void set_known(struct journal *j, uint64_t inode, uint64_t node)
 	k = find_known(j, inode);
 	j->n_known += !k->inode;
 	*k = (struct known){inode, node};
-}
-
-/* ---- content ---- */
-
-static void add_frame(struct journal *j)
-{
-	struct store_place places[FRAME_MEMBERS_MAX];
-	struct frame f;
-	int r;
-
-	if (frame_builder_empty(j->frames))
-		return;
-	r = frame_builder_finish(j->frames, &f);
-	if (r >= 0)
-		r = io_pwrite_full(j->pack_fd, f.bytes, f.n, j->pack_at, "rig.frame");
-	if (r < 0)
-		fail(r, "frame");
-	for (size_t i = 0; i < f.n_members; i++) {
-		places[i] = (struct store_place){
-			.offset = j->pack_at, .len = f.members[i].len, .kind = f.members[i].kind};
-		memcpy(places[i].hash, f.members[i].hash, SHA256_BYTES);
-		memcpy(places[i].pack_id, j->pack_id, sizeof(j->pack_id));
-	}
-	j->pack_at += f.n;
-	r = store_add(j->store, places, f.n_members);
-	if (r < 0)
-		fail(r, "store_add");
-	if (j->pack_at > PACK_SEAL_BYTES) {
-		const uint8_t env_id[16] = {1};
-		(void)close(j->pack_fd);
-		r = store_pack_done(j->store, j->pack_id, j->pack_at);
-		if (r >= 0)
-			r = store_pack_create(j->store, env_id, 0, j->pack_id, &j->pack_fd);
-		if (r < 0)
-			fail(r, "pack");
-		j->pack_at = PACK_HEADER_BYTES;
-	}
-}
-
-static int take_piece(enum frame_kind kind, const uint8_t hash[SHA256_BYTES], const void *data,
-		      size_t n, void *userdata)
-{
-	struct journal *j = userdata;
-	int r;
-
-	r = frame_builder_add(j->frames, kind, hash, data, n);
-	if (r == -E2BIG) {
-		add_frame(j);
-		r = frame_builder_add(j->frames, kind, hash, data, n);
-	}
-	if (r == 1)
-		add_frame(j);
-	return MIN(r, 0);
-}
-
-static void capture(struct journal *j, int dir, const char *name, struct content_ref *ret)
-{
-	static uint8_t mem[1 << 20];
-	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-	struct stat st;
-	off_t at = 0;
-
-	if (fd < 0 || fstat(fd, &st) < 0)
-		fail(-errno, name);
-	content_writer_begin(j->writer);
-	while (r >= 0 && at < st.st_size) {
-		off_t data = lseek(fd, at, SEEK_DATA);
-		off_t end = data < 0 ? st.st_size : lseek(fd, data, SEEK_HOLE);
-		ssize_t n;
-
-		if (data < 0)
-			data = st.st_size;
-		if (data > at)
-			r = content_writer_hole(j->writer, (uint64_t)(data - at));
-		for (at = data; r >= 0 && at < end; at += n) {
-			n = pread(fd, mem, MIN(sizeof(mem), (size_t)(end - at)), at);
-			if (n <= 0)
-				break;
-			r = content_writer_data(j->writer, mem, (size_t)n);
-		}
-		at = MAX(at, end);
-	}
-	if (r >= 0)
-		r = content_writer_end(j->writer, ret);
-	if (r < 0)
-		fail(r, "content");
-	(void)close(fd);
 }
 
 /* ---- one commit ---- */
@@ -475,7 +350,7 @@ uint64_t journal_follow(struct journal *j)
 	if (r < 0)
 		fail(r, "missing");
 	remove_gone(j);
-	add_frame(j); /* content is there before it can be seen */
+	finish_content(j); /* content is there before it can be seen */
 	r = log_write(j->log);
 	if (r >= 0)
 		r = index_commit(j->ix);
@@ -564,24 +439,6 @@ static void add_incarnation(struct journal *j)
 		fail(r, "incarnation");
 }
 
-static void open_content(struct journal *j, const uint8_t id[16])
-{
-	int stores = make_dir(j->state_fd, "store"), r;
-
-	j->store_fd = make_dir(stores, "main");
-	(void)close(stores);
-	r = store_open(j->store_fd, STORE_WRITE, &j->store);
-	if (r >= 0)
-		r = store_pack_create(j->store, id, 0, j->pack_id, &j->pack_fd);
-	if (r >= 0)
-		r = content_writer_new(take_piece, j, &j->writer);
-	if (r >= 0)
-		r = frame_builder_new(3, &j->frames);
-	if (r < 0)
-		fail(r, "store");
-	j->pack_at = PACK_HEADER_BYTES;
-}
-
 /* What the tree holds from a run before. */
 static int learn(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
 		 void *userdata)
@@ -616,7 +473,7 @@ struct journal *journal_open(const char *state, const char *id_hex, const char *
 	struct journal *j = calloc(1, sizeof(*j));
 	struct log_ids ids = {.brain_id = {3}, .term = 1};
 	struct stat st;
-	int envs, r;
+	int envs, stores, r;
 
 	r = text_unhex(ids.log_id, sizeof(ids.log_id), id_hex);
 	if (r >= 0)
@@ -635,6 +492,9 @@ struct journal *journal_open(const char *state, const char *id_hex, const char *
 	if (r < 0)
 		fail(r, "log");
 	set_known(j, UINT64_MAX, 0);
+	stores = make_dir(j->state_fd, "store");
+	j->store_fd = make_dir(stores, "main");
+	(void)close(stores);
 	open_content(j, ids.log_id);
 	open_index(j);
 	if (log_last(j->log) == 0)
