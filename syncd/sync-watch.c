@@ -10,7 +10,8 @@
 /* Where dirt comes from: events, listings of what is not watched, rescans, the sweep. */
 
 enum {
-	GATHER_MS = 2, /* events of one action come together */
+	GATHER_MS = 2,	   /* events of one action come together */
+	SAVES_AT_ONCE = 8, /* dirty names; more are worth gathering */
 	POLL_MIN_MS = 1000,
 };
 
@@ -110,6 +111,15 @@ static void on_event(struct sync *sy, const struct watch_event *ev)
 		plan_mark_own(sy, dir, NULL);
 }
 
+/* Rewritten in place, and closed: nothing is to be gathered. A new name may be about to
+ * take the place of another. */
+static bool is_save(const struct sync *sy, const struct watch_event *ev)
+{
+	return (ev->mask & IN_CLOSE_WRITE) && ev->len && ev->dir &&
+	       sy->dirty.total <= SAVES_AT_ONCE && shadow_attached(&sy->shadow, ev->dir) &&
+	       shadow_find(&sy->shadow, ev->dir, ev->name, ev->len);
+}
+
 static void on_events(void *userdata)
 {
 	struct sync *sy = userdata;
@@ -137,6 +147,7 @@ static void on_events(void *userdata)
 				shadow_dir(&sy->shadow, ev.dir)->wd = 0;
 		} else {
 			on_event(sy, &ev);
+			pump_now |= is_save(sy, &ev);
 		}
 	}
 	sync_pump_soon(sy, pump_now ? 0 : GATHER_MS);
