@@ -181,6 +181,10 @@ static int open_source(struct view *v)
 
 	r = source_open(v->env_fd, v->store_fd, arg_state ? SOURCE_LIVE : SOURCE_COPY,
 			&v->fs.source);
+	if (r == -EBADMSG && arg_journal)
+		return log_error_errno(r,
+				       "the log in '%s' is damaged: limb journal verify says where",
+				       arg_journal);
 	if (r < 0)
 		return log_error_errno(r, "cannot open the index of the environment");
 	r = nodes_new(&v->fs.nodes);

@@ -49,13 +49,33 @@ static int open_live(struct source *s)
 	}
 }
 
-static int make_temp_index(struct source *s)
+/* Not an error: a copy of a log that is being written may have got the newer head. */
+static void warn_of_end(struct source *s)
+{
+	struct index_txn *t;
+	struct log_head head;
+
+	if (log_head_read(s->log_fd, &head) < 0 || index_read_begin(s->ix, &t) < 0)
+		return;
+	if (index_seq(t) < head.seq)
+		log_warning("the log ends with record %llu, but went on up to %llu: showing what "
+			    "is there",
+			    (unsigned long long)index_seq(t), (unsigned long long)head.seq);
+	index_read_end(t);
+}
+
+/* An index in a copy may be incomplete, of another machine, damaged (which is death to who
+ * maps it) or made to deceive: so it is not looked at, and made from the log. */
+static int open_copy(struct source *s)
 {
 	const char *tmp = getenv("TMPDIR");
 	cleanup_free char *path = NULL;
 	cleanup_close int fd = -1;
 	int r;
 
+	s->log_fd = file_open_dir(s->env_fd, "log");
+	if (s->log_fd < 0)
+		return s->log_fd;
 	if (asprintf(&path, "%s/limb-fs.XXXXXX", tmp && *tmp ? tmp : "/tmp") < 0) {
 		path = NULL;
 		return -ENOMEM;
@@ -65,18 +85,9 @@ static int make_temp_index(struct source *s)
 	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	r = fd < 0 ? -errno : index_open(fd, INDEX_WRITE, s->log_fd, NULL, NULL, &s->ix);
 	(void)file_remove_tree(AT_FDCWD, path);
+	if (r >= 0)
+		warn_of_end(s);
 	return r;
-}
-
-static int open_copy(struct source *s)
-{
-	int r;
-
-	s->log_fd = file_open_dir(s->env_fd, "log");
-	if (s->log_fd < 0)
-		return s->log_fd;
-	r = index_open(s->env_fd, INDEX_COPY, s->log_fd, NULL, NULL, &s->ix);
-	return r == -ESTALE ? make_temp_index(s) : r;
 }
 
 int source_open(int env_fd, int store_fd, enum source_kind kind, struct source **ret)

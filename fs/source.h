@@ -7,10 +7,9 @@
  *	source_end(s, t);		before the reply
  *	source_fetch(hash, buf, s);	content_fetch_fn; outside of a transaction
  *
- * SOURCE_LIVE reads beside limbd, or after it; SOURCE_COPY reads a copied state
- * directory and writes nothing there: an index that is not complete is made
- * anew in a temporary directory that is gone at once.  Functions are for any
- * thread.
+ * SOURCE_LIVE reads beside limbd, or after it; SOURCE_COPY reads log and packs of a copied
+ * state directory and writes nothing there: its index is made in a temporary directory
+ * that is gone at once.  Functions are for any thread.
  */
 #ifndef FS_SOURCE_H
 #define FS_SOURCE_H

@@ -11,6 +11,9 @@ ln src/file src/dir/hard
 ln -s file src/link
 view_rig
 rig commit >/dev/null
+# Its record says that those before are durable.
+touch src/later
+rig commit >/dev/null
 # While its writer lives, so neither index nor store is marked clean.
 cp -a state live-copy
 rig_end
@@ -52,6 +55,34 @@ for kind in clean live; do
 		test -z "$(ls -d "${TMPDIR:-/tmp}"/limb-fs.* 2>/dev/null)"
 	'
 done
+test_expect 'an index that lies or is damaged is not looked at' '
+	cp -a "$T/clean-copy" "$T/lying"
+	head -c 100000 /dev/urandom >"$T/lying/envs/'$view_id'/index.1/data.mdb"
+	head -c 100000 /dev/urandom >"$T/lying/store/main/index.1/data.mdb"
+	mkdir "$T/mnt"
+	"$view_program" --journal "$T/lying" --work "$V"
+	tree_state "$V" | diff "$T/want" -
+	unmount "$V"
+	wait_for "! pgrep -f \"^$view_program --journal\""
+	rmdir "$T/mnt"
+'
+test_expect 'a log that lost its end is shown with a warning, a damaged one is refused' '
+	log=$T/lying/envs/'$view_id'/log/0000000000000001.log
+	cp "$log" "$T/whole"
+	truncate -s 400 "$log"
+	mkdir "$T/mnt"
+	"$view_program" --journal "$T/lying" "$V" 2>"$T/said"
+	grep "ends with record 1, but went on up to 3: showing what is there" "$T/said"
+	test -z "$(ls "$V")"
+	unmount "$V"
+	wait_for "! pgrep -f \"^$view_program --journal\""
+	rmdir "$T/mnt"
+	cp "$T/whole" "$log"
+	printf garbage | dd of="$log" bs=1 seek=280 conv=notrunc status=none
+	expect_code 125 "$view_program" --journal "$T/lying" "$V" 2>"$T/said"
+	grep -q "is damaged: limb journal verify" "$T/said"
+	test ! -e "$T/mnt"
+'
 test_expect 'by name, relative, in the foreground, look mode by default' '
 	cd "$T"
 	mkdir there

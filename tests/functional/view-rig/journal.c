@@ -361,6 +361,14 @@ uint64_t journal_follow(struct journal *j)
 	return log_last(j->log);
 }
 
+void journal_sync(struct journal *j)
+{
+	int r = log_sync(j->log);
+
+	if (r < 0)
+		fail(r, "sync");
+}
+
 /* ---- opening ---- */
 
 static int make_dir(int dir, const char *name)

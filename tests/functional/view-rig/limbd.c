@@ -209,6 +209,7 @@ static void command(struct journal *j, const char *src, const char *line)
 			     (unsigned long long)(clock_mono_ns() - started_ns) / 1000);
 	} else if (strcmp(line, "commit") == 0) {
 		(void)printf("committed %llu\n", (unsigned long long)journal_follow(j));
+		journal_sync(j);
 	} else if (strcmp(line, "rebuild") == 0) {
 		uint64_t seq = journal_rebuild(j);
 		(void)puts(publish(seq) ? "rebuilt" : "not seen");

@@ -23,6 +23,7 @@ struct journal *journal_open(const char *state, const char *id_hex, const char *
 			     const char *src);
 /* Makes the journal's tree like SRC, in one commit; the sequence number it ends with. */
 uint64_t journal_follow(struct journal *j);
+void journal_sync(struct journal *j);
 /* Damages: the index is thrown away and made anew, as a limbd does that does not trust it. */
 uint64_t journal_rebuild(struct journal *j);
 int journal_env_fd(const struct journal *j);
