@@ -168,17 +168,19 @@ static char (*make_directories(const char *root, unsigned n))[PATH_BYTES]
 		die(root);
 	for (unsigned i = 1; i <= n; i++) {
 		unsigned parent = skewed_below(i);
-		char name[32];
+		char name[32], path[PATH_BYTES];
 
 		if (depths[parent] == DEPTH_MAX)
 			parent = 0;
 		depths[i] = depths[parent] + 1;
 		name_word(name, sizeof(name), i, "");
-		if ((size_t)snprintf(paths[i], PATH_BYTES, "%s/%s", paths[parent], name) >=
-		    PATH_BYTES) {
+		/* Not in place: both are rows of one array, which the compiler cannot tell apart. */
+		if ((size_t)snprintf(path, sizeof(path), "%s/%s", paths[parent], name) >=
+		    sizeof(path)) {
 			errno = ENAMETOOLONG;
 			die(root);
 		}
+		memcpy(paths[i], path, sizeof(path));
 		if (mkdir(paths[i], 0755) < 0)
 			die(paths[i]);
 	}
