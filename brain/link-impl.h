@@ -29,6 +29,7 @@ struct link {
 	uv_poll_t poll;
 	uv_timer_t hello_timer;
 	bool reading, writing, up, ending;
+	uint64_t up_ms; /* since when it is up */
 	struct buf in;
 	struct out *out_head, **out_tail;
 	size_t out_bytes;

@@ -17,6 +17,7 @@ enum {
 	IN_KEPT = 512 << 10,  /* what a quiet line keeps of its buffer */
 	TURN_BYTES = 4 << 20, /* entries taken in one turn of the loop */
 	RETRY_FIRST_MS = 100,
+	STEADY_MS = 5000, /* a line that was up so long begins anew with its retries */
 	RETRY_MAX_MS = 10000,
 };
 
@@ -103,15 +104,17 @@ void link_stop(struct env *env, const char *why)
 
 void link_lost(struct env *env, const char *why)
 {
-	uint64_t ms = RETRY_FIRST_MS;
+	uint64_t ms = 0;
 
-	if (link_up(env))
+	/* One that fell soon after it was up counts as a failure, too: no loop of attempts. */
+	if (link_up(env) && clock_mono_ms() - env->link->up_ms > STEADY_MS)
 		env->attach_failures = 0;
 	link_end(env, why);
 	if (!env->wanted || env->hostile || env->brain->stopping)
 		return;
+	/* At once, then after 100 ms, doubling. */
 	for (unsigned i = 0; i < env->attach_failures && ms < RETRY_MAX_MS; i++)
-		ms *= 2;
+		ms = ms ? ms * 2 : RETRY_FIRST_MS;
 	env->attach_failures++;
 	if (!env->retry_ready) {
 		(void)uv_timer_init(env->brain->loop, &env->retry);
@@ -366,6 +369,7 @@ bool link_up(const struct env *env)
 void link_set_up(struct env *env)
 {
 	env->link->up = true;
+	env->link->up_ms = clock_mono_ms();
 	(void)uv_timer_stop(&env->link->hello_timer);
 }
 

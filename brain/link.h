@@ -10,7 +10,7 @@
  * Entries are dispatched by a static table to attach, intake, feed, job.
  * limbd never parses what an environment wrote: entry.h's structs are checked
  * and used.  When the transport or limb-ingest ends, the environment is away
- * and link.c tries again with capped back-off (100 ms doubling to 10 s).
+ * and link.c tries again, at once and then with capped back-off (100 ms doubling to 10 s).
  */
 #ifndef BRAIN_LINK_H
 #define BRAIN_LINK_H
