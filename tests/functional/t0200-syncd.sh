@@ -58,14 +58,18 @@ test_expect 'an attach starts the daemon in a bare tree' '
 	wait_for "test_none_left"
 '
 
-test_expect 'also without /proc and /dev' '
-	bare=()
-	for arg in "${box[@]}"; do
-		case $arg in --proc | /proc | --dev | /dev) ;; *) bare+=("$arg") ;; esac
-	done
-	stream_start "${bare[@]}" -- /bin/limb-syncd attach "${args[@]}"
-	wait_for "test_none_left"
-'
+if ldd "$syncd" >/dev/null 2>&1; then
+	test_skip 'also without /proc and /dev' 'built with sanitizers, which need /proc'
+else
+	test_expect 'also without /proc and /dev' '
+		bare=()
+		for arg in "${box[@]}"; do
+			case $arg in --proc | /proc | --dev | /dev) ;; *) bare+=("$arg") ;; esac
+		done
+		stream_start "${bare[@]}" -- /bin/limb-syncd attach "${args[@]}"
+		wait_for "test_none_left"
+	'
+fi
 
 run_bg init "${box[@]}" --as-pid-1 -- limb-syncd init "${args[@]}"
 
