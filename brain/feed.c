@@ -51,7 +51,8 @@ struct tree_maker {
 	Limbwire__TreeEntry entries[PART_ENTRIES];
 	Limbwire__TreeEntry *ptrs[PART_ENTRIES];
 	struct wire_attr_scratch scratch[PART_ENTRIES];
-	uint64_t *dirs; /* node ids of the path's directories */
+	struct node nodes[PART_ENTRIES]; /* what the scratch points into: the walk reuses its own */
+	uint64_t *dirs;			 /* node ids of the path's directories */
 	size_t n_dirs, cap_dirs;
 	size_t bytes;
 	uint32_t before; /* entries sent before the walk's first: the root */
@@ -125,7 +126,8 @@ static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uin
 	int r;
 
 	limbwire__tree_entry__init(e);
-	r = wire_attr_fill(&m->scratch[i], &n->n);
+	m->nodes[i] = n->n;
+	r = wire_attr_fill(&m->scratch[i], &m->nodes[i]);
 	if (r < 0)
 		return r;
 	e->node = n->id;
