@@ -72,13 +72,25 @@ static void sync_done(struct env *env, const struct barrier_result *res, void *u
 	ask_free(a);
 }
 
+/* What a later version will do is refused, not left out in silence. */
+static bool refuse_flag(struct call *call, struct env *env, bool given, const char *flag)
+{
+	if (env && given)
+		call_fail(call, "unsupported", env->name, NULL,
+			  "this limbfs does not know %s; leave it away", flag);
+	return env && given;
+}
+
 void verb_sync(struct call *call)
 {
 	struct env *env = verb_live_env(call);
-	struct ask *a = env ? ask_new(call) : NULL;
+	struct ask *a;
 	int64_t ms = call_int(call, "timeout_ms", SYNC_MS);
 	int r;
 
+	if (refuse_flag(call, env, call_bool(call, "freeze"), "--freeze"))
+		return;
+	a = env ? ask_new(call) : NULL;
 	if (!a)
 		return;
 	r = barrier_run(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
@@ -103,9 +115,12 @@ static void verify_done(struct env *env, int r, json_t *result, void *userdata)
 void verb_verify(struct call *call)
 {
 	struct env *env = verb_live_env(call);
-	struct ask *a = env ? ask_new(call) : NULL;
+	struct ask *a;
 	int r;
 
+	if (refuse_flag(call, env, json_object_get(call->params, "paths") != NULL, "--paths"))
+		return;
+	a = env ? ask_new(call) : NULL;
 	if (!a)
 		return;
 	r = verify_run(env, verify_done, a);
