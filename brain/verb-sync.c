@@ -75,22 +75,23 @@ static void sync_done(struct env *env, const struct barrier_result *res, void *u
 /* What a later version will do is refused, not left out in silence. */
 static bool refuse_flag(struct call *call, struct env *env, bool given, const char *flag)
 {
-	if (env && given)
+	if (given)
 		call_fail(call, "unsupported", env->name, NULL,
 			  "this limbfs does not know %s; leave it away", flag);
-	return env && given;
+	return given;
 }
 
 void verb_sync(struct call *call)
 {
 	struct env *env = verb_live_env(call);
 	struct ask *a;
-	int64_t ms = call_int(call, "timeout_ms", SYNC_MS);
+	int64_t ms;
 	int r;
 
-	if (refuse_flag(call, env, call_bool(call, "freeze"), "--freeze"))
+	if (!env || refuse_flag(call, env, call_bool(call, "freeze"), "--freeze"))
 		return;
-	a = env ? ask_new(call) : NULL;
+	ms = call_int(call, "timeout_ms", SYNC_MS);
+	a = ask_new(call);
 	if (!a)
 		return;
 	r = barrier_run(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
@@ -118,9 +119,10 @@ void verb_verify(struct call *call)
 	struct ask *a;
 	int r;
 
-	if (refuse_flag(call, env, json_object_get(call->params, "paths") != NULL, "--paths"))
+	if (!env ||
+	    refuse_flag(call, env, json_object_get(call->params, "paths") != NULL, "--paths"))
 		return;
-	a = env ? ask_new(call) : NULL;
+	a = ask_new(call);
 	if (!a)
 		return;
 	r = verify_run(env, verify_done, a);
@@ -229,8 +231,8 @@ void verb_accept(struct call *call)
 
 void verb_mv(struct call *call)
 {
-	struct env *env = verb_live_env(call);
 	const char *src = call_str(call, "src"), *dst = call_str(call, "dst");
+	struct env *env = verb_live_env(call);
 	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
 	cleanup_free char *to = NULL;
 	struct ask *a;

@@ -81,7 +81,7 @@ static void waits_tell(struct view *v, bool all)
 			continue;
 		}
 		*p = w->next;
-		w->fn(v->env, !seen && v->connected, w->userdata);
+		w->fn(v->env, !seen && v->tries < CONNECT_TRIES, w->userdata);
 		free(w);
 	}
 }
@@ -97,13 +97,14 @@ static void waits_watch(struct view *v)
 
 static void view_disconnected(struct view *v)
 {
-	if (v->connected)
-		log_debug("environment '%s': its limb-fs went away", v->env->name);
+	log_debug("environment '%s': its limb-fs went away", v->env->name);
 	v->connected = false;
 	v->in_n = 0;
-	if (v->poll_made)
-		(void)uv_poll_stop(&v->poll);
-	waits_tell(v, true);
+	(void)uv_poll_stop(&v->poll);
+	if (v->stopping || v->env->brain->stopping)
+		waits_tell(v, true);
+	else
+		view_start(v->env); /* who waits goes on waiting */
 }
 
 static void view_readable(uv_poll_t *p, int status, int events)
@@ -121,8 +122,6 @@ static void view_readable(uv_poll_t *p, int status, int events)
 			return;
 		if (n <= 0) {
 			view_disconnected(v);
-			if (!v->stopping && !v->env->brain->stopping)
-				view_start(v->env);
 			return;
 		}
 		v->in_n += (size_t)n;
@@ -141,12 +140,10 @@ static void view_say(struct view *v, enum view_message kind, uint64_t seq)
 {
 	struct view_frame f = {.kind = kind, .seq = seq};
 
-	if (!v->connected)
-		return;
-	if (send(v->sock, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(f) &&
-	    errno != EAGAIN)
-		view_disconnected(v);
-	/* A full socket loses nothing: the next PUBLISH carries a higher number. */
+	/* A full socket loses nothing: the next PUBLISH carries a higher number. That it is
+	 * closed, by a limb-fs that ends, the poll tells; then another one is started. */
+	if (v->connected)
+		(void)!send(v->sock, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void view_publish(struct env *env, uint64_t seq)
@@ -170,7 +167,9 @@ void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userda
 	struct view *v = env->view;
 	struct seen_wait *w;
 
-	if (!v || !v->connected || v->seen >= seq || !(w = calloc(1, sizeof(*w)))) {
+	/* One that is being started may be mounted already, and warm: it has to say so, too. */
+	if (!v || (!v->connected && v->tries >= CONNECT_TRIES) || v->seen >= seq ||
+	    !(w = calloc(1, sizeof(*w)))) {
 		fn(env, false, userdata);
 		return;
 	}
@@ -178,6 +177,7 @@ void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userda
 	w->fn = fn;
 	w->userdata = userdata;
 	w->late_ms = clock_mono_ms() + SEEN_MS;
+	w->until_connected = !v->connected;
 	w->next = v->waits;
 	v->waits = w;
 	waits_watch(v);
@@ -291,10 +291,9 @@ static void view_tick(uv_timer_t *t)
 			(void)uv_timer_stop(t);
 		return;
 	}
+	waits_tell(v, v->stopping || v->tries >= CONNECT_TRIES);
 	if (!v->stopping && v->tries < CONNECT_TRIES)
 		view_connect(v);
-	else
-		waits_tell(v, true);
 }
 
 static void view_connect(struct view *v)
@@ -383,16 +382,27 @@ void view_stop(struct env *env)
 
 void view_start(struct env *env)
 {
+	struct seen_wait *waits = env->view ? take_ptr(&env->view->waits) : NULL;
 	struct view *v;
 
 	view_close(env);
 	v = calloc(1, sizeof(*v));
 	if (!v || asprintf(&v->path, "%s/%s", env->brain->mount_dir, env->name) < 0) {
+		while (waits) {
+			struct seen_wait *w = waits;
+
+			waits = w->next;
+			w->fn(env, false, w->userdata);
+			free(w);
+		}
 		free(v);
 		return;
 	}
 	v->env = env;
 	v->sock = -1;
+	v->waits = waits;
+	for (struct seen_wait *w = waits; w; w = w->next)
+		w->until_connected = true;
 	(void)uv_timer_init(env->brain->loop, &v->timer);
 	env->view = v;
 	view_connect(v);
