@@ -45,7 +45,7 @@ static int split(char *line, char *argv[WORDS_MAX])
 
 static json_t *parse(const char *line, struct args *args)
 {
-	char *argv[WORDS_MAX], copy[512];
+	static char *argv[WORDS_MAX], copy[512]; /* args point into them */
 
 	(void)snprintf(copy, sizeof(copy), "%s", line);
 	*args = (struct args){0};

@@ -174,6 +174,7 @@ struct fixture {
 	struct wire_attr_scratch s;
 	struct buf list;
 	uint8_t big[NODE_XATTRS_MAX + 1];
+	struct node n; /* what s points into */
 };
 
 static struct fixture fx;
@@ -181,15 +182,13 @@ static struct fixture fx;
 /* A file with two xattrs, in fx.s; each test bends one thing. */
 static void fresh(void)
 {
-	struct node n;
-
 	wire_attr_scratch_done(&fx.s);
 	buf_clear(&fx.list);
 	add_xattr(&fx.list, "user.a", "1", 1);
 	add_xattr(&fx.list, "user.b", "2", 1);
-	fill_file(&n, buf_data(&fx.list), (uint32_t)buf_len(&fx.list));
-	n.unheld = 0;
-	assert_int_equal(wire_attr_fill(&fx.s, &n), 0);
+	fill_file(&fx.n, buf_data(&fx.list), (uint32_t)buf_len(&fx.list));
+	fx.n.unheld = 0;
+	assert_int_equal(wire_attr_fill(&fx.s, &fx.n), 0);
 	assert_int_equal(fx.s.attr.n_xattrs, 2);
 }
 
