@@ -170,7 +170,7 @@ static int read_frames(struct control *c, struct fs *fs, struct follow *f)
 	}
 }
 
-enum control_end control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
+void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
 {
 	for (;;) {
 		struct pollfd fds[3] = {
@@ -181,10 +181,8 @@ enum control_end control_run(struct control *c, struct fs *fs, struct follow *f,
 
 		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
 			continue;
-		if (fds[0].revents)
-			return CONTROL_WOKEN;
-		if (fds[1].revents && read_frames(c, fs, f))
-			return CONTROL_QUIT;
+		if (fds[0].revents || (fds[1].revents && read_frames(c, fs, f)))
+			return;
 		if (fds[2].revents)
 			accept_one(c, fs);
 	}

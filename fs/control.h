@@ -24,11 +24,8 @@ void control_free(struct control *c);
 
 void control_seen(uint64_t seq, void *control);
 
-enum control_end {
-	CONTROL_WOKEN, /* wake_fd became readable */
-	CONTROL_QUIT,
-};
-/* Tells status and follower what limbd says. c NULL: there is no limbd to listen to. */
-enum control_end control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd);
+/* Tells status and follower what limbd says, until QUIT or until wake_fd becomes readable.
+ * c NULL: there is no limbd to listen to. */
+void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd);
 
 #endif

@@ -104,7 +104,7 @@ static void view_init(struct view *v)
 }
 
 /* In this order: who waits for an answer gets it until nothing is asked any more. */
-static void view_done(struct view *v, bool remove)
+static void view_done(struct view *v)
 {
 	control_stop(v->control);
 	if (v->mounted)
@@ -114,8 +114,7 @@ static void view_done(struct view *v, bool remove)
 	if (v->session)
 		session_end(v->session);
 	session_free(v->session);
-	if (remove)
-		mountpoint_remove(&v->mp);
+	mountpoint_remove(&v->mp);
 	mountpoint_done(&v->mp);
 	dirs_free(v->fs.dirs);
 	nodes_free(v->fs.nodes);
@@ -367,7 +366,6 @@ static int make_absolute(void)
 
 int main(int argc, char **argv)
 {
-	enum control_end end = CONTROL_WOKEN;
 	int r, background_fd = -1;
 	struct view v;
 
@@ -394,8 +392,8 @@ int main(int argc, char **argv)
 		(void)!chdir("/");
 		if (background_fd >= 0)
 			say_mounted(background_fd);
-		end = control_run(v.control, &v.fs, v.follow, wake_fd);
+		control_run(v.control, &v.fs, v.follow, wake_fd);
 	}
-	view_done(&v, r < 0 || end == CONTROL_QUIT || arg_journal);
+	view_done(&v);
 	return r < 0 ? EXIT_COULD_NOT : EXIT_SUCCESS;
 }
