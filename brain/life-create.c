@@ -367,6 +367,11 @@ static bool judge_spec(struct call *call, struct request *q)
 	json_error_t e = {.text = ""};
 	int r;
 
+	/* limb sends the object; another client may name the file. */
+	if (json_is_object(json_object_get(call->params, "spec"))) {
+		q->spec = json_deep_copy(json_object_get(call->params, "spec"));
+		return true;
+	}
 	if (!file) {
 		q->spec = json_object();
 		return true;
