@@ -165,13 +165,11 @@ static int incarnation_begin(struct env *env, const struct entry_hello *h,
 
 static void hold(struct env *env, const struct attach_decision *d)
 {
-	env->halted = true;
-	(void)env_set_reason(
-		env, d->reason, "%s; its journal has all that was durable: run: limb rebuild %s%s",
-		d->detail, env->name,
-		strcmp(d->reason, "root_replaced") == 0
-			? " (or, if that directory is meant: limb accept with the path .)"
-			: "");
+	env_halt(env, d->reason, "%s; its journal has all that was durable: run: limb rebuild %s%s",
+		 d->detail, env->name,
+		 strcmp(d->reason, "root_replaced") == 0
+			 ? " (or, if that directory is meant: limb accept with the path .)"
+			 : "");
 	log_warning("environment '%s' is halted: %s", env->name, d->detail);
 }
 

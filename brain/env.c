@@ -335,17 +335,12 @@ struct env *env_find(struct brain *b, const char *name)
 	return NULL;
 }
 
-int env_set_reason(struct env *env, const char *code, const char *fmt, ...)
+static int set_reason(struct env *env, const char *code, const char *fmt, va_list ap)
 {
 	struct env_reason *r = NULL;
 	char *detail;
-	va_list ap;
-	int n;
 
-	va_start(ap, fmt);
-	n = vasprintf(&detail, fmt, ap);
-	va_end(ap);
-	if (n < 0)
+	if (vasprintf(&detail, fmt, ap) < 0)
 		return -ENOMEM;
 	for (size_t i = 0; i < env->n_reasons && !r; i++)
 		if (strcmp(env->reasons[i].code, code) == 0)
@@ -364,6 +359,37 @@ int env_set_reason(struct env *env, const char *code, const char *fmt, ...)
 	r->detail = detail;
 	r->since_ns = clock_real_ns();
 	return 0;
+}
+
+int env_set_reason(struct env *env, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = set_reason(env, code, fmt, ap);
+	va_end(ap);
+	return r;
+}
+
+void env_halt(struct env *env, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	env->halted = true;
+	env_clear_reason(env, "line_down");
+	env_clear_reason(env, "process_died");
+	va_start(ap, fmt);
+	(void)set_reason(env, code, fmt, ap);
+	va_end(ap);
+}
+
+bool env_has_reason(const struct env *env, const char *code)
+{
+	for (size_t i = 0; i < env->n_reasons; i++)
+		if (strcmp(env->reasons[i].code, code) == 0)
+			return true;
+	return false;
 }
 
 void env_clear_reason(struct env *env, const char *code)

@@ -133,6 +133,10 @@ int env_save(struct env *env);
 
 enum env_state env_state(const struct env *env);
 int env_set_reason(struct env *env, const char *code, const char *fmt, ...) _printf_(3, 4);
+/* Nothing more is tried: a person has to do what the reason says, which takes the place of what
+ * was said of the line. */
+void env_halt(struct env *env, const char *code, const char *fmt, ...) _printf_(3, 4);
+bool env_has_reason(const struct env *env, const char *code);
 void env_clear_reason(struct env *env, const char *code); /* NULL: all */
 
 uint64_t env_seq(struct env *env); /* last committed */

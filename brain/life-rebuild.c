@@ -31,11 +31,10 @@ static void rebuild_fail_now(struct life *l)
 	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
 	(void)snprintf(code, sizeof(code), "%s", l->code);
 	env->restore_at = INDEX_NOW;
-	env->halted = true;
 	link_stop(env, "rebuild failed");
-	(void)env_set_reason(env, "root_missing",
-			     "its rebuild failed: %s; its journal is whole: run: limb rebuild %s",
-			     detail, env->name);
+	env_halt(env, "root_missing",
+		 "its rebuild failed: %s; its journal is whole: run: limb rebuild %s", detail,
+		 env->name);
 	life_done(l, NULL);
 	if (call)
 		call_fail(call, code, env->name, "limb rebuild NAME",

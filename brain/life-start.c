@@ -28,12 +28,10 @@ static void revive_started(struct life *l, const struct provider_error *err)
 	life_done(l, NULL);
 	if (err && root_is_gone(env)) {
 		jobs_lost(env);
-		env->halted = true;
-		env_clear_reason(env, "process_died");
-		(void)env_set_reason(env, "root_missing",
-				     "its root '%s' is gone; its journal has all that was durable: "
-				     "run: limb rebuild %s",
-				     env->host_root, env->name);
+		env_halt(env, "root_missing",
+			 "its root '%s' is gone; its journal has all that was durable: "
+			 "run: limb rebuild %s",
+			 env->host_root, env->name);
 		return;
 	}
 	if (err) {

@@ -31,6 +31,7 @@ void life_done(struct life *l, json_t *result)
 	if (env) {
 		env->busy = false;
 		env->life = NULL;
+		link_retry(env);
 	}
 	if (l->call && result)
 		call_ok(l->call, result);

@@ -104,18 +104,28 @@ void link_stop(struct env *env, const char *why)
 
 void link_lost(struct env *env, const char *why)
 {
-	uint64_t ms = 0;
-
 	/* One that fell soon after it was up counts as a failure, too: no loop of attempts. */
 	if (link_up(env) && clock_mono_ms() - env->link->up_ms > STEADY_MS)
 		env->attach_failures = 0;
+	if (env->link && env->wanted && !env_has_reason(env, "line_down"))
+		(void)env_set_reason(env, "line_down",
+				     "the line to its limb-syncd fell (%s); limbd tries again by "
+				     "itself; what runs there goes on",
+				     why);
 	link_end(env, why);
-	if (!env->wanted || env->hostile || env->brain->stopping)
+	link_retry(env);
+	env->attach_failures++;
+}
+
+void link_retry(struct env *env)
+{
+	uint64_t ms = 0;
+
+	if (!env->wanted || env->link || env->halted || env->hostile || env->brain->stopping)
 		return;
 	/* At once, then after 100 ms, doubling. */
 	for (unsigned i = 0; i < env->attach_failures && ms < RETRY_MAX_MS; i++)
 		ms = ms ? ms * 2 : RETRY_FIRST_MS;
-	env->attach_failures++;
 	if (!env->retry_ready) {
 		(void)uv_timer_init(env->brain->loop, &env->retry);
 		env->retry_ready = true;

@@ -27,6 +27,9 @@ int link_start(struct env *env);
 void link_stop(struct env *env, const char *why);
 /* As when the line fell: ended now, tried again later. */
 void link_lost(struct env *env, const char *why);
+/* Arms the next attempt where a line is wanted and there is none. An attempt that comes while
+ * the environment is busy is dropped: who ends being busy calls this. */
+void link_retry(struct env *env);
 void link_resume(struct env *env);   /* a commit round is over: read on */
 bool link_up(const struct env *env); /* WELCOME was sent */
 void link_set_up(struct env *env);
