@@ -107,7 +107,7 @@ void link_lost(struct env *env, const char *why)
 	/* One that fell soon after it was up counts as a failure, too: no loop of attempts. */
 	if (link_up(env) && clock_mono_ms() - env->link->up_ms > STEADY_MS)
 		env->attach_failures = 0;
-	if (env->link && env->wanted && !env_has_reason(env, "line_down"))
+	if (env->link && env->wanted && !env->halted && !env_has_reason(env, "line_down"))
 		(void)env_set_reason(env, "line_down",
 				     "the line to its limb-syncd fell (%s); limbd tries again by "
 				     "itself; what runs there goes on",

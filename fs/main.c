@@ -11,6 +11,7 @@
  */
 #include <fcntl.h>
 #include <getopt.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
@@ -253,7 +254,10 @@ static int mount_view(struct view *v)
 	}
 	v->mounted = true;
 	mountpoint_close_up(&v->mp);
-	return session_serve(v->session, wake_fd);
+	r = session_serve(v->session, wake_fd);
+	if (r >= 0)
+		session_read_ahead(v->path);
+	return r;
 }
 
 static int view_open(struct view *v)
@@ -296,6 +300,14 @@ static void wake(int sig)
 {
 	(void)sig;
 	(void)eventfd_write(wake_fd, 1);
+}
+
+/* Answers are made in buffers of up to 1 MiB. By default each of these would be mapped,
+ * faulted in and unmapped: an eighth of all CPU time of a sequential read. */
+static void set_malloc(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+	(void)mallopt(M_TRIM_THRESHOLD, 8 << 20);
 }
 
 static int set_signals(void)
@@ -370,6 +382,7 @@ int main(int argc, char **argv)
 	struct view v;
 
 	log_init("limb-fs");
+	set_malloc();
 	view_init(&v);
 	if (!parse_args(argc, argv)) {
 		(void)fputs(usage_text, stderr);

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -15,6 +17,7 @@ enum {
 	WAKE_SIGNAL = SIGUSR1,
 	HEADER_OPCODE_AT = 4, /* fuse_in_header: u32 len, u32 opcode */
 	WAKE_MS = 5,
+	READ_AHEAD_KB = 1024,
 };
 
 struct session {
@@ -192,6 +195,24 @@ int session_serve(struct session *s, int wake_fd)
 			s->n_threads++;
 	}
 	return s->n_threads > 0 ? 0 : r;
+}
+
+void session_read_ahead(const char *path)
+{
+	char name[64], text[16];
+	struct stat st;
+	int fd;
+
+	if (geteuid() != 0 || stat(path, &st) < 0)
+		return;
+	(void)snprintf(name, sizeof(name), "/sys/class/bdi/%u:%u/read_ahead_kb", major(st.st_dev),
+		       minor(st.st_dev));
+	(void)snprintf(text, sizeof(text), "%d\n", READ_AHEAD_KB);
+	fd = open(name, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	(void)!write(fd, text, strlen(text));
+	(void)close(fd);
 }
 
 /* Threads may wait for a request for ever when somebody still holds the detached mount. A

@@ -25,6 +25,9 @@ int session_probe(const char **ret_why);
 /* -EIO: what libfuse said has been logged at level debug, its last line is *ret_why (lent). */
 int session_mount(struct session *s, const char *path, const char **ret_why);
 int session_serve(struct session *s, int wake_fd);
+/* While it is served: the kernel reads 1 MiB ahead where it would 128 KiB, whatever INIT
+ * says. As root only; nothing depends on it. */
+void session_read_ahead(const char *path);
 void session_end(struct session *s);
 
 #endif

@@ -23,11 +23,14 @@ struct frame_entry {
 	atomic_bool *compared; /* one for each member */
 	unsigned refs;	       /* the cache's own included; the last one frees */
 	uint64_t used;
+	bool loading; /* somebody reads it: who else wants it waits, and gets his result */
+	int error;
 };
 
 struct store_cache {
 	int packs_fd;
 	pthread_mutex_t lock;
+	pthread_cond_t loaded;
 	uint64_t clock;
 	struct pack packs[STORE_CACHE_PACKS];
 	struct frame_entry *frames[STORE_CACHE_FRAMES];
@@ -54,6 +57,7 @@ int store_cache_new(int packs_fd, struct store_cache **ret)
 		return r;
 	}
 	(void)pthread_mutex_init(&c->lock, NULL);
+	(void)pthread_cond_init(&c->loaded, NULL);
 	for (size_t i = 0; i < ARRAY_SIZE(c->packs); i++)
 		c->packs[i].fd = -1;
 	*ret = c;
@@ -69,7 +73,6 @@ static void frame_free(struct frame_entry *f)
 	free(f->compared);
 	free(f);
 }
-DEFINE_CLEANUP(struct frame_entry, frame_free);
 
 void store_cache_free(struct store_cache *c)
 {
@@ -80,6 +83,7 @@ void store_cache_free(struct store_cache *c)
 	for (size_t i = 0; i < ARRAY_SIZE(c->packs); i++)
 		if (c->packs[i].fd >= 0)
 			(void)close(c->packs[i].fd);
+	(void)pthread_cond_destroy(&c->loaded);
 	(void)pthread_mutex_destroy(&c->lock);
 	(void)close(c->packs_fd);
 	free(c);
@@ -192,15 +196,16 @@ static void frame_release(struct store_cache *c, struct frame_entry *f)
 	(void)pthread_mutex_unlock(&c->lock);
 }
 
-static void frame_drop(struct store_cache *c, const struct store_place *place)
+/* The next one who wants it reads it again. */
+static void frame_drop(struct store_cache *c, struct frame_entry *f)
 {
-	struct frame_entry **f;
-
 	(void)pthread_mutex_lock(&c->lock);
-	f = find_frame(c, place);
-	if (f) {
-		frame_unref(*f);
-		*f = NULL;
+	for (size_t i = 0; i < ARRAY_SIZE(c->frames); i++) {
+		if (c->frames[i] == f) {
+			c->frames[i] = NULL;
+			frame_unref(f);
+			break;
+		}
 	}
 	(void)pthread_mutex_unlock(&c->lock);
 }
@@ -218,28 +223,36 @@ static struct frame_entry **oldest_frame(struct store_cache *c)
 	return oldest;
 }
 
-static void frame_insert(struct store_cache *c, const struct store_place *place,
-			 struct frame_entry *f)
+/* Under the lock. */
+static void frame_insert(struct store_cache *c, struct frame_entry *f)
 {
-	struct frame_entry **slot;
+	struct frame_entry **slot = oldest_frame(c);
 
-	(void)pthread_mutex_lock(&c->lock);
-	slot = find_frame(c, place); /* another thread was faster */
-	if (!slot)
-		slot = oldest_frame(c);
 	frame_unref(*slot);
 	*slot = f;
 	f->refs++;
 	f->used = ++c->clock;
-	(void)pthread_mutex_unlock(&c->lock);
 }
 
-static int frame_load(struct store_cache *c, const struct store_place *place,
-		      struct frame_entry **ret)
+static int frame_load(struct store_cache *c, struct frame_entry *f)
 {
-	_cleanup_(frame_freep) struct frame_entry *f = calloc(1, sizeof(*f));
 	struct pack *p;
 	int r, fd = -1;
+
+	r = pack_acquire(c, f->pack_id, &p, &fd);
+	if (r < 0)
+		return r;
+	r = frame_read(fd, f->offset, &f->raw, &f->members, &f->n_members);
+	pack_release(c, p, fd);
+	if (r < 0)
+		return r;
+	f->compared = calloc(f->n_members, sizeof(*f->compared));
+	return f->compared ? 0 : -ENOMEM;
+}
+
+static int frame_new(const struct store_place *place, struct frame_entry **ret)
+{
+	struct frame_entry *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return -ENOMEM;
@@ -247,40 +260,51 @@ static int frame_load(struct store_cache *c, const struct store_place *place,
 	memcpy(f->pack_id, place->pack_id, 16);
 	f->offset = place->offset;
 	f->refs = 1;
-
-	r = pack_acquire(c, place->pack_id, &p, &fd);
-	if (r < 0)
-		return r;
-	r = frame_read(fd, place->offset, &f->raw, &f->members, &f->n_members);
-	pack_release(c, p, fd);
-	if (r < 0)
-		return r;
-	f->compared = calloc(f->n_members, sizeof(*f->compared));
-	if (!f->compared)
-		return -ENOMEM;
-	*ret = take_ptr(&f);
+	f->loading = true;
+	*ret = f;
 	return 0;
 }
 
+/* One thread reads a frame, however many want it: neighbours in a file are asked for at the
+ * same time and lie in the same frame. */
 static int frame_acquire(struct store_cache *c, const struct store_place *place,
 			 struct frame_entry **ret)
 {
 	struct frame_entry **found, *f = NULL;
-	int r;
+	bool mine;
+	int r = 0;
 
 	(void)pthread_mutex_lock(&c->lock);
 	found = find_frame(c, place);
+	mine = !found;
 	if (found) {
 		f = *found;
 		f->refs++;
 		f->used = ++c->clock;
+	} else {
+		r = frame_new(place, &f);
+		if (r >= 0)
+			frame_insert(c, f);
 	}
+	while (r >= 0 && !mine && f->loading)
+		(void)pthread_cond_wait(&c->loaded, &c->lock);
 	(void)pthread_mutex_unlock(&c->lock);
-	if (!f) {
-		r = frame_load(c, place, &f);
-		if (r < 0)
-			return r;
-		frame_insert(c, place, f);
+	if (r < 0)
+		return r;
+
+	if (mine) {
+		r = frame_load(c, f);
+		(void)pthread_mutex_lock(&c->lock);
+		f->loading = false;
+		f->error = r;
+		(void)pthread_cond_broadcast(&c->loaded);
+		(void)pthread_mutex_unlock(&c->lock);
+	}
+	if (f->error < 0) {
+		r = f->error;
+		frame_drop(c, f);
+		frame_release(c, f);
+		return r;
 	}
 	*ret = f;
 	return 0;
@@ -317,7 +341,7 @@ int store_cache_fetch(struct store_cache *c, const struct store_place *place, st
 		return r;
 	r = member_copy(f, place->hash, out);
 	if (r == -EBADMSG)
-		frame_drop(c, place);
+		frame_drop(c, f);
 	frame_release(c, f);
 	return r;
 }

@@ -229,21 +229,27 @@ bool watch_next(struct watch *w, struct watch_event *ret)
 	}
 }
 
+/* Several threads add: each takes its place below the limit first. */
 int watch_add(struct watch *w, int dir_fd)
 {
 	unsigned limit = atomic_load(&w->limit);
 	char path[32];
 	int wd;
 
-	if (limit && atomic_load(&w->count) >= limit)
+	if (atomic_fetch_add(&w->count, 1) >= limit && limit) {
+		atomic_fetch_sub(&w->count, 1);
 		return -ENOSPC;
+	}
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", dir_fd);
 	wd = inotify_add_watch(w->fd, path, MASK | IN_MASK_CREATE);
-	if (wd < 0 && (errno == EEXIST || errno == EINVAL)) /* EINVAL: before 4.18 */
-		return inotify_add_watch(w->fd, path, MASK);
-	if (wd < 0)
-		return -errno;
-	atomic_fetch_add(&w->count, 1);
+	if (wd >= 0)
+		return wd;
+	wd = -errno;
+	atomic_fetch_sub(&w->count, 1);
+	if (wd == -EEXIST || wd == -EINVAL) { /* EINVAL: before 4.18 */
+		wd = inotify_add_watch(w->fd, path, MASK);
+		return wd < 0 ? -errno : wd;
+	}
 	return wd;
 }
 
