@@ -213,7 +213,7 @@ test_expect 'B69 no terminal, no pager, and the next answer is the next command'
 	fi
 	if command -v script >/dev/null; then
 		# also when who asks sits at a terminal
-		script -qec "timeout 30 limb exec $name -- sh -c \"test -t 1 || echo no; echo ok\"" /dev/null </dev/null >out
+		script -qec "timeout --foreground 30 limb exec $name -- sh -c \"test -t 1 || echo no; echo ok\"" /dev/null </dev/null >out
 		test "$(tr -d "\r" <out | tr "\n" " ")" = "no ok "
 	fi
 	test "$(limb exec "$name" -- echo ok)" = ok
