@@ -34,6 +34,13 @@ enum env_state {
 };
 const char *env_state_name(enum env_state s);
 
+/* Nodes that died within a short while (intake.c). */
+struct removals {
+	uint64_t since_ms; /* monotonic; 0: none yet */
+	uint64_t before_seq, before_nodes, removed;
+	bool labelled;
+};
+
 #define ENV_REASONS_MAX 32
 struct env_reason {
 	char code[32];
@@ -86,7 +93,8 @@ struct env {
 	uint32_t syncd_pid;    /* in the environment's own numbering */
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
-	bool durable_asked;    /* a DURABLE is on its way through the commit */
+	struct removals removals;
+	bool durable_asked; /* a DURABLE is on its way through the commit */
 
 	/* condition */
 	bool wanted; /* should be running and attached */

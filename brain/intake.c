@@ -1,11 +1,22 @@
 #include "brain/intake.h"
 
+#include <stdio.h>
+
+#include "base/clock.h"
 #include "base/log.h"
 #include "brain/commit.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/point.h"
 #include "journal/pack.h"
 #include "wire/wire.pb-c.h"
+
+/* As limb-syncd counts for its reason mass_delete. */
+enum {
+	MASS_WINDOW_MS = 5000,
+	MASS_NODES = 1000,
+	MASS_FEWEST = 10,
+};
 
 int intake_on_places(struct env *env, const struct entry_head *e)
 {
@@ -50,6 +61,40 @@ static const char *check_grant(struct env *env, const struct change *c, uint64_t
 	return NULL;
 }
 
+static uint64_t nodes_now(struct env *env)
+{
+	struct index_txn *t = index_writer_txn(env->index);
+	struct index_counts n = {0};
+
+	if (t)
+		(void)index_counts(t, &n);
+	return n.files + n.directories + n.symlinks + n.others;
+}
+
+/* A deletion of very much comes as many changes: the first of them opens a window, and when
+ * it is known to be one, what was before it gets a label. */
+static int watch_removals(struct env *env, uint64_t before, uint64_t seq)
+{
+	struct removals *m = &env->removals;
+	uint64_t after = nodes_now(env), now_ms = clock_mono_ms();
+	char label[40];
+
+	if (after >= before)
+		return 0;
+	/* With as many as at its start again, there was no deletion until now. */
+	if (!m->since_ms || now_ms - m->since_ms > MASS_WINDOW_MS || before >= m->before_nodes) {
+		*m = (struct removals){
+			.since_ms = now_ms, .before_seq = seq - 1, .before_nodes = before};
+	}
+	m->removed += before - after;
+	if (m->labelled || m->removed < MASS_FEWEST ||
+	    (m->removed <= MASS_NODES && m->removed * 2 <= m->before_nodes))
+		return 0;
+	m->labelled = true;
+	(void)snprintf(label, sizeof(label), "mass_delete_%llu", (unsigned long long)m->before_seq);
+	return point_record(env, label, "mass_delete", m->before_seq, false, NULL, NULL);
+}
+
 static void change_durable(int r, uint64_t seq, void *userdata)
 {
 	struct env *env = userdata;
@@ -74,7 +119,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 			   .origin_time_ns = ec->time_ns,
 			   .ops = ops};
 	struct entry_cursor cur;
-	uint64_t seq, used = env->node_used;
+	uint64_t seq, used = env->node_used, nodes;
 	const char *why;
 	int r;
 
@@ -93,6 +138,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	why = check_grant(env, &c, &used);
 	if (why)
 		return refuse(env, why);
+	nodes = nodes_now(env);
 	r = commit_change(env, &c, &seq, &why);
 	if (r == -EINVAL)
 		return refuse(env, why);
@@ -101,6 +147,9 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	env->node_used = used;
 	env->last_number = ec->number;
 	env->taken_number = ec->number;
+	r = watch_removals(env, nodes, seq);
+	if (r < 0)
+		return r;
 	if (!env->durable_asked) {
 		r = commit_wait(env, change_durable, env);
 		if (r == 0)

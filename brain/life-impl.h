@@ -44,7 +44,7 @@ struct life {
 
 	char *old_root; /* rebuild: where the old root was moved to */
 	json_t *answer;
-	uint64_t restored_seq;
+	uint64_t at; /* rebuild: the point; INDEX_NOW: the newest */
 };
 
 struct life *life_new(struct env *env, struct call *call, const char *verb);

@@ -10,9 +10,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "brain/barrier.h"
-#include "brain/commit.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/point.h"
 #include "brain/verify.h"
 #include "brain/view.h"
 #include "wire/wire.pb-c.h"
@@ -55,6 +55,11 @@ static void rebuild_fail_errno(struct life *l, int r, const char *what)
 
 	(void)snprintf(text, sizeof(text), "%s: %s", what, strerror(-r));
 	rebuild_fail(l, life_code(r), text);
+}
+
+static void rebuild_late(struct life *l)
+{
+	rebuild_fail(l, "env_unreachable", "the fresh sandbox's limb-syncd did not answer in 30 s");
 }
 
 /* ---- the end: compare ---- */
@@ -115,6 +120,28 @@ static void take_unsupported(struct env *env, const struct entry_head *e)
 						      (size_t)u->field_len));
 }
 
+static void rebuild_sync(struct life *l)
+{
+	int r = barrier_run(l->env, BARRIER_MS, rebuild_synced, l);
+
+	if (r < 0)
+		rebuild_fail_errno(l, r, "its files are back, but cannot be synced");
+}
+
+static void rebuild_attached_again(struct life *l, enum attach_mode mode)
+{
+	(void)mode;
+	life_end_timer(l, rebuild_sync);
+}
+
+/* What stands there is an older tree than the journal's newest: another incarnation says, as
+ * any would, what is different now. */
+static void rebuild_attach_again(struct life *l)
+{
+	link_stop(l->env, "restored");
+	life_attach(l, "rebuild", true, false, rebuild_attached_again, rebuild_late);
+}
+
 static void rebuild_restored(struct env *env, int r, const struct entry_head *e, void *userdata)
 {
 	const struct entry_restored *m = (const struct entry_restored *)e;
@@ -142,9 +169,10 @@ static void rebuild_restored(struct env *env, int r, const struct entry_head *e,
 		rebuild_fail_errno(l, r, "its files are back, but that cannot be recorded");
 		return;
 	}
-	r = barrier_run(env, BARRIER_MS, rebuild_synced, l);
-	if (r < 0)
-		rebuild_fail_errno(l, r, "its files are back, but cannot be synced");
+	if (l->at == INDEX_NOW)
+		rebuild_sync(l);
+	else
+		life_end_timer(l, rebuild_attach_again);
 }
 
 static void rebuild_status(struct life *l)
@@ -171,7 +199,9 @@ static void rebuild_restore(struct life *l)
 	l->on_status = rebuild_status;
 	r = link_expect(env, RESTORE_MS, rebuild_restored, l, &m.request);
 	if (r == 0) {
-		m.at_seq = env_seq(env);
+		m.at_seq = l->at == INDEX_NOW ? env_seq(env) : l->at;
+		env->restore_at = l->at;
+		m.past = l->at != INDEX_NOW;
 		m.deadline_ms = RESTORE_MS - 1000;
 		r = link_send(env, WIRE_RESTORE, &m.base, NULL, 0);
 		if (r < 0)
@@ -187,11 +217,6 @@ static void rebuild_attached(struct life *l, enum attach_mode mode)
 		rebuild_fail(l, "halted", "its fresh root is not what was made for it");
 	else
 		life_end_timer(l, rebuild_restore);
-}
-
-static void rebuild_late(struct life *l)
-{
-	rebuild_fail(l, "env_unreachable", "the fresh sandbox's limb-syncd did not answer in 30 s");
 }
 
 static void rebuild_started(struct life *l, const struct provider_error *err)
@@ -301,38 +326,29 @@ static void rebuild_labelled(int r, uint64_t seq, void *userdata)
 		rebuild_old_synced(l->env, NULL, l);
 }
 
-/* --force over a living environment: a point to come back to. */
+/* Over a living environment, or back in time: a point to come back to. */
 static int make_label(struct life *l)
 {
-	Limb__Record rec = LIMB__RECORD__INIT;
-	Limb__Point p = LIMB__POINT__INIT;
 	char label[64];
 
 	(void)snprintf(label, sizeof(label), "before_rebuild_%llu",
 		       (unsigned long long)(l->previous + 1));
-	p.label = label;
-	p.kind = (char *)"before_restore";
-	p.at_seq = env_seq(l->env);
-	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
-	rec.body_case = LIMB__RECORD__BODY_POINT;
-	rec.point = &p;
-	return commit_submit(l->env, RECORD_POINT, &rec, rebuild_labelled, l);
+	return point_record(l->env, label, "before_restore", env_seq(l->env), false,
+			    rebuild_labelled, l);
 }
 
 void life_rebuild(struct call *call)
 {
 	struct env *env = life_env(call, false);
 	struct life *l;
+	uint64_t at;
 	bool alive;
 	int r = 0;
 
 	if (!env)
 		return;
-	if (call_str(call, "at")) {
-		call_fail(call, "unsupported", env->name, "limb rebuild NAME",
-			  "this limbfs rebuilds the newest durable state only; leave --at away");
+	if (!point_of_call(call, env, "at", &at))
 		return;
-	}
 	if (env->failed) {
 		call_fail(call, "io_error", env->name, "limb down && limb up",
 			  "the log of '%s' cannot be written; free space or mend the disk, then "
@@ -354,7 +370,8 @@ void life_rebuild(struct call *call)
 		return;
 	}
 	env->wanted = true;
-	if (alive)
+	l->at = at;
+	if (alive || at != INDEX_NOW)
 		r = make_label(l);
 	else
 		rebuild_old_synced(env, NULL, l);

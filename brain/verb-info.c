@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "brain/env.h"
 #include "brain/link.h"
+#include "brain/point.h"
 #include "brain/verb.h"
 #include "brain/view.h"
 
@@ -306,6 +307,7 @@ struct lister {
 	struct env *env;
 	struct index_txn *t;
 	const char *dir;
+	uint64_t at;
 	json_t *entries;
 	uint64_t total;
 };
@@ -316,14 +318,14 @@ static int ls_entry(const char *name, size_t len, uint64_t node, void *userdata)
 	struct index_node n;
 
 	l->total++;
-	if (l->total <= LS_MAX && index_get_node(l->t, node, INDEX_NOW, &n) == 0)
+	if (l->total <= LS_MAX && index_get_node(l->t, node, l->at, &n) == 0)
 		(void)json_array_append_new(l->entries, entry_json(l->env, l->dir, name, len, &n));
 	return 0;
 }
 
-static void ls_path(struct call *call, struct env *env, const char *path)
+static void ls_path(struct call *call, struct env *env, const char *path, uint64_t at)
 {
-	struct lister l = {.env = env, .dir = path, .entries = json_array()};
+	struct lister l = {.env = env, .dir = path, .at = at, .entries = json_array()};
 	struct index_node n;
 	const char *name;
 	uint64_t node;
@@ -332,11 +334,11 @@ static void ls_path(struct call *call, struct env *env, const char *path)
 
 	r = env_read_begin(env, &l.t);
 	if (r == 0) {
-		r = index_lookup_path(l.t, path, strlen(path), INDEX_NOW, &node);
+		r = index_lookup_path(l.t, path, strlen(path), at, &node);
 		if (r == 0)
-			r = index_get_node(l.t, node, INDEX_NOW, &n);
+			r = index_get_node(l.t, node, at, &n);
 		if (r == 0 && n.n.type == NODE_TYPE_DIRECTORY) {
-			r = index_list(l.t, node, NULL, 0, INDEX_NOW, ls_entry, &l);
+			r = index_list(l.t, node, NULL, 0, at, ls_entry, &l);
 		} else if (r == 0) {
 			char dir[4097];
 
@@ -358,7 +360,7 @@ static void ls_path(struct call *call, struct env *env, const char *path)
 	}
 	o = json_object();
 	set(o, "environment", json_string(env->name));
-	set(o, "seq", number(env_seq(env)));
+	set(o, "seq", number(at == INDEX_NOW ? env_seq(env) : at));
 	put_bytes(o, "path", path, strlen(path));
 	set(o, "entries", l.entries);
 	set(o, "truncated", json_boolean(l.total > LS_MAX));
@@ -370,6 +372,7 @@ void verb_ls(struct call *call)
 {
 	cleanup_free char *path = NULL;
 	struct env *env;
+	uint64_t at;
 
 	if (!call_str(call, "name")) {
 		ls_environments(call);
@@ -378,12 +381,9 @@ void verb_ls(struct call *call)
 	env = verb_env(call);
 	if (!env)
 		return;
-	if (call_str(call, "point")) {
-		call_fail(call, "unsupported", env->name, NULL,
-			  "this limbfs lists the present only; leave @POINT away");
+	if (!point_of_call(call, env, "point", &at))
 		return;
-	}
 	path = verb_path(call, env, call_str(call, "path") ? call_str(call, "path") : "");
 	if (path)
-		ls_path(call, env, path);
+		ls_path(call, env, path, at);
 }

@@ -1,7 +1,9 @@
 #include "brain/life.h"
+#include "brain/point.h"
 #include "brain/rpc-server.h"
 #include "brain/verb.h"
 
+/* clang-format off */
 const struct verb verbs[] = {
 	{"accept", verb_accept},
 	{"cp", verb_cp},
@@ -9,8 +11,10 @@ const struct verb verbs[] = {
 	{"down", verb_down},
 	{"exec", verb_exec},
 	{"inspect", verb_inspect},
+	{"label", verb_label},
 	{"ls", verb_ls},
 	{"mv", verb_mv},
+	{"points", verb_points},
 	{"ps", verb_ps},
 	{"rebuild", life_rebuild},
 	{"rm", verb_rm},
@@ -23,3 +27,4 @@ const struct verb verbs[] = {
 	{"verify", verb_verify},
 	{NULL, NULL},
 };
+/* clang-format on */

@@ -299,3 +299,17 @@ void render_copied(const struct render *r, const json_t *result)
 		      render_bytes_text(bytes, (double)integer(result, "bytes")),
 		      (long long)integer(result, "seq"));
 }
+
+void render_points(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"SEQ", "seq", CELL_INTEGER, true},  {"AT", "at", CELL_TEXT, false},
+		{"KIND", "kind", CELL_TEXT, false},  {"LABEL", "label", CELL_TEXT, false},
+		{"JOB", "job_id", CELL_TEXT, false},
+	};
+
+	render_table(r, json_object_get(result, "points"), c, ARRAY_SIZE(c));
+	if (json_is_true(json_object_get(result, "truncated")))
+		(void)fprintf(r->out, "(%lld in all; see -n)\n",
+			      (long long)integer(result, "total"));
+}

@@ -72,6 +72,16 @@ static const struct verb_flag rebuild_flags[] = {
 	{0},
 };
 
+static const struct verb_flag label_flags[] = {
+	{"at", 0, VALUE_POINT, "at", "POINT", "how it was then (now)"},
+	{0},
+};
+
+static const struct verb_flag points_flags[] = {
+	{"limit", 'n', VALUE_SEQ, "limit", "N", "at most N (1000)"},
+	{0},
+};
+
 static const struct verb_flag trust_flags[] = {
 	{"off", 0, VALUE_SWITCH, "off", NULL, "back to mode look"},
 	{0},
@@ -137,6 +147,11 @@ const struct verb verb_table[] = {
 	{"mv", "rename within an environment", HANDLE_DAEMON, EFFECT_CHANGE,
 		{{"src", VALUE_COPY, false, "NAME:PATH"}, {"dst", VALUE_COPY, false, "NAME:PATH"}},
 		NULL, NULL, render_copied, "seq"},
+	{"label", "give a point of its journal a name", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"label", VALUE_TEXT, false, "LABEL"}}, label_flags, NULL, render_points,
+		"points/seq"},
+	{"points", "points of its journal, the newest first", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG}, points_flags, NULL, render_points, "points/seq"},
 	{"journal verify", "check a journal's chain and content", HANDLE_JOURNAL, EFFECT_READ,
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
 	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,

@@ -56,7 +56,7 @@
 #include "journal/log.h"
 #include "journal/node.h"
 
-#define INDEX_FORMAT 1
+#define INDEX_FORMAT 2
 
 struct index;
 struct index_txn;
@@ -196,6 +196,15 @@ int index_points(struct index_txn *t, uint64_t before, index_point_fn each, void
 int index_label(struct index_txn *t, const char *label, uint64_t *ret_at_seq);
 /* Records of a job's start and end, 0 where there is none yet; -ENOENT. */
 int index_job(struct index_txn *t, const char *job, uint64_t *ret_start, uint64_t *ret_end);
+struct index_job {
+	const char *id; /* bytes, not NUL-terminated */
+	size_t id_len;
+	uint64_t start, end; /* records; 0: none yet */
+	int64_t start_ns, end_ns;
+};
+typedef int (*index_job_fn)(const struct index_job *job, void *userdata);
+/* All jobs, the id that sorts last first: ids begin with the time, so about the newest first. */
+int index_jobs(struct index_txn *t, index_job_fn each, void *userdata);
 
 /* Values of the table meta by name: "format" u32; "incarnation_body", the body of the newest
  * INCARNATION record. -ENOENT. */

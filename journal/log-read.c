@@ -230,3 +230,58 @@ void log_reader_ids(const struct log_reader *rd, struct log_ids *ret)
 	memcpy(ret->brain_id, rd->header.brain_id, sizeof(ret->brain_id));
 	ret->term = rd->header.term;
 }
+
+/* 1: there is a first record at or above seq, and its time. */
+static int time_from(int dir_fd, uint64_t seq, int64_t *ret_ns)
+{
+	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
+	struct log_record rec;
+	int r;
+
+	r = log_reader_open(dir_fd, seq, &rd);
+	if (r == 0)
+		r = log_reader_next(rd, &rec);
+	if (r > 0)
+		*ret_ns = rec.time_ns;
+	return r;
+}
+
+int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq)
+{
+	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
+	cleanup_free uint64_t *firsts = NULL;
+	size_t n = 0, low = 0, high;
+	struct log_record rec;
+	uint64_t seq = 0;
+	int64_t first_ns = 0;
+	int r;
+
+	r = segment_list(dir_fd, &firsts, &n);
+	if (r < 0)
+		return r;
+	/* firsts[low] is not younger, firsts[high] is: times never go back. */
+	for (high = n; high - low > 1;) {
+		size_t mid = low + (high - low) / 2;
+
+		r = time_from(dir_fd, firsts[mid], &first_ns);
+		if (r < 0)
+			return r;
+		if (r > 0 && first_ns <= time_ns)
+			low = mid;
+		else
+			high = mid;
+	}
+	if (n == 0)
+		return -ENOENT;
+	r = log_reader_open(dir_fd, firsts[low], &rd);
+	if (r < 0)
+		return r;
+	while ((r = log_reader_next(rd, &rec)) > 0 && rec.time_ns <= time_ns)
+		seq = rec.seq;
+	if (r < 0)
+		return r;
+	if (!seq)
+		return -ENOENT;
+	*ret_seq = seq;
+	return 0;
+}

@@ -39,6 +39,7 @@ struct apply {
 	struct sync *sync;
 	struct restore *restore;
 	uint64_t next_request;
+	bool past; /* the restore under way is of an older tree */
 	struct push pushes[PUSHES];
 };
 
@@ -138,6 +139,7 @@ struct change {
 	struct node node; /* attributes, if there are any */
 	struct buf xattrs;
 	struct push *push;
+	bool based; /* there is a base_sha256 */
 };
 
 /* As they came from the brain, or those of a new file with the mode. */
@@ -254,13 +256,99 @@ static int put_in_place(const struct change *c, int dir, const char *name)
 	if (fd < 0)
 		return -errno;
 	r = copy_bytes(c->push->fd, fd, c->push->size_bytes);
-	return r < 0 ? r : attrs_error(give_attrs(c, dir, name, fd));
+	return r < 0 || c->m->keep_attr ? r : attrs_error(give_attrs(c, dir, name, fd));
+}
+
+/* Is this a file with the content that the change was made from? */
+static int base_check(const struct change *c, int dir, const char *name)
+{
+	cleanup_close int fd = -1;
+	uint8_t hash[SHA256_BYTES], block[16384];
+	struct sha256_ctx *ctx;
+	struct stat st;
+	uint64_t at = 0;
+	ssize_t n;
+
+	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT || errno == ELOOP ? -ESTALE : -errno;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -ESTALE;
+	ctx = sha256_new();
+	do {
+		n = io_pread_full(fd, block, sizeof(block), at, "apply.base");
+		if (n > 0)
+			sha256_update(ctx, block, (size_t)n);
+		at += n > 0 ? (uint64_t)n : 0;
+	} while (n == (ssize_t)sizeof(block));
+	sha256_final(ctx, hash);
+	sha256_free(ctx);
+	if (n < 0)
+		return (int)n;
+	return memcmp(hash, c->m->base_sha256.data, sizeof(hash)) == 0 ? 0 : -ESTALE;
+}
+
+/* Exchanges the two, and judges what came out: if it is not the base it goes back. Whoever
+ * wrote into our file before that has the last word, as over the file that was there. */
+static int exchange_base(const struct change *c, int dir, const char *temp, const char *name,
+			 const struct stat *own)
+{
+	struct stat st;
+	int r;
+
+	r = rename2(dir, temp, dir, name, RENAME_EXCHANGE);
+	if (r < 0)
+		return r;
+	r = base_check(c, dir, temp);
+	if (r == 0)
+		return unlinkat(dir, temp, 0) < 0 ? -errno : 0;
+	if (rename2(dir, temp, dir, name, RENAME_EXCHANGE) < 0) {
+		/* The name was taken away meanwhile. */
+		(void)rename2(dir, temp, dir, name, RENAME_NOREPLACE);
+		return r;
+	}
+	if (fstatat(dir, temp, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    (st.st_ino != own->st_ino || st.st_size != own->st_size ||
+	     memcmp(&st.st_mtim, &own->st_mtim, sizeof(st.st_mtim)) != 0))
+		(void)rename2(dir, temp, dir, name, RENAME_EXCHANGE);
+	(void)unlinkat(dir, temp, 0);
+	return r;
+}
+
+static int put_over_base(const struct change *c, int dir, const char *temp, const char *name)
+{
+	struct stat own;
+	int r;
+
+	if (fstatat(dir, temp, &own, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	r = exchange_base(c, dir, temp, name, &own);
+	if (r == -ENOENT) { /* the file that was there is not any more */
+		(void)unlinkat(dir, temp, 0);
+		return -ESTALE;
+	}
+	if (r != -EINVAL)
+		return r;
+	/* A file system without the flag: what is between the look and the rename is lost. */
+	r = base_check(c, dir, name);
+	return r < 0 ? r : move_into_place(dir, temp, name, false);
+}
+
+static int keep_attrs(int dir, const char *temp, const struct stat *st)
+{
+	/* The owner first: it takes set-id bits away. Not ours to give is no reason to refuse. */
+	if (fchownat(dir, temp, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
+		return -errno;
+	return fchmodat(dir, temp, st->st_mode & 07777, 0) < 0 ? -errno : 0;
 }
 
 static int apply_put(const struct change *c, int dir, const char *name)
 {
 	char temp[TEMP_BYTES + 1];
-	struct stat st;
+	struct stat st = {0};
+	bool keep;
 	int r;
 
 	if (!c->push || !c->push->last)
@@ -270,16 +358,27 @@ static int apply_put(const struct change *c, int dir, const char *name)
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (c->m->no_replace)
 			return -EEXIST;
-		if (S_ISREG(st.st_mode) && st.st_nlink > 1)
-			return put_in_place(c, dir, name);
+		if (S_ISDIR(st.st_mode))
+			return -EISDIR;
 	}
+	keep = c->m->keep_attr && S_ISREG(st.st_mode);
+	if (c->based) {
+		r = base_check(c, dir, name);
+		if (r < 0)
+			return r;
+	}
+	if (S_ISREG(st.st_mode) && st.st_nlink > 1)
+		return put_in_place(c, dir, name);
 	temp_name(temp);
 	r = name_push(c, dir, temp);
+	if (r == 0 && keep)
+		r = keep_attrs(dir, temp, &st);
 	if (r == 0)
-		r = move_into_place(dir, temp, name, c->m->no_replace);
+		r = c->based ? put_over_base(c, dir, temp, name)
+			     : move_into_place(dir, temp, name, c->m->no_replace);
 	if (r == -EBUSY) /* something is mounted on it */
 		r = put_in_place(c, dir, name);
-	if (r < 0)
+	if (r < 0 && r != -ESTALE) /* that one has gone, or is not ours */
 		(void)unlinkat(dir, temp, 0);
 	return r;
 }
@@ -362,13 +461,41 @@ static int apply_attr(const struct change *c, int dir, const char *name)
 	return attrs_error(give_attrs(c, dir, name, fd));
 }
 
-static int change_make(const struct change *c)
+/* Each directory on the way; what is there already is left as it is, also if it is none. */
+static int make_parents(struct sync *sy, int root, char *path)
+{
+	for (char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+		cleanup_close int dir = -1;
+		const char *name;
+		bool made;
+		int r;
+
+		*slash = 0;
+		r = beneath_open_parent(root, path, &dir, &name);
+		made = r == 0 && mkdirat(dir, name, 0755) == 0;
+		if (r == 0 && !made && errno != EEXIST)
+			r = -errno;
+		if (made)
+			sync_touch(sy, path, strlen(path));
+		*slash = '/';
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int change_make(struct apply *ap, const struct change *c)
 {
 	cleanup_close int dir = -1;
 	const char *name;
 	int r;
 
 	r = beneath_open_parent(c->root, c->path, &dir, &name);
+	if (r == -ENOENT && c->m->make_parents) {
+		r = make_parents(ap->sync, c->root, c->path);
+		if (r == 0)
+			r = beneath_open_parent(c->root, c->path, &dir, &name);
+	}
 	if (r < 0)
 		return r;
 	if (apply_is_temp(name, strlen(name)))
@@ -403,6 +530,9 @@ static int change_read(struct apply *ap, const Limbwire__Apply *m, struct change
 		return c->root;
 	if (m->push != 0)
 		c->push = push_find(ap, m->push);
+	c->based = m->base_sha256.len > 0;
+	if (c->based && m->base_sha256.len != SHA256_BYTES)
+		return -EINVAL;
 	r = path_of(&m->path, &c->path);
 	if (r == 0 && m->kind == LIMBWIRE__APPLY__KIND__MOVE)
 		r = path_of(&m->to_path, &c->to_path);
@@ -421,7 +551,7 @@ void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 
 	r = ap->restore ? -EBUSY : change_read(ap, m, &c, &why);
 	if (r == 0)
-		r = change_make(&c);
+		r = change_make(ap, &c);
 	if (r == 0 && c.path)
 		sync_touch(ap->sync, c.path, strlen(c.path));
 	if (r == 0 && c.to_path)
@@ -445,7 +575,7 @@ static void on_restored(bool ok, void *userdata)
 	int r;
 
 	ap->restore = NULL;
-	if (!ok)
+	if (!ok || ap->past)
 		return;
 	r = sync_start(ap->sync);
 	if (r < 0)
@@ -461,8 +591,10 @@ void apply_on_restore(struct apply *ap, const Limbwire__Restore *m)
 			: restore_new(ap->loop, ap->session, ap->sync, m, ap->next_request,
 				      on_restored, ap, &ap->restore);
 	ap->next_request += RESTORE_REQUESTS;
-	if (r == 0)
+	if (r == 0) {
+		ap->past = m->past;
 		return;
+	}
 	answer.request = m->request;
 	answer.error = -r;
 	answer.detail = (char *)(r == -EBUSY ? "another restore is under way" : "root");

@@ -141,6 +141,23 @@ static int print_point(const struct index_point *p, void *userdata)
 			  p->job, p->consistent);
 }
 
+static int print_job(const struct index_job *j, void *userdata)
+{
+	assert_true(j->start_ns > 0 && (j->end == 0) == (j->end_ns == 0));
+	return buf_printf(userdata, "%.*s %llu %llu\n", (int)j->id_len, j->id,
+			  (unsigned long long)j->start, (unsigned long long)j->end);
+}
+
+static void assert_jobs(struct index_txn *t, const char *wanted)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	cleanup_free char *got = NULL;
+
+	assert_int_equal(index_jobs(t, print_job, &b), 0);
+	assert_int_equal(buf_to_str(&b, &got), 0);
+	assert_string_equal(got, wanted);
+}
+
 static void assert_points(struct index_txn *t, uint64_t before, const char *wanted)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
@@ -184,6 +201,7 @@ static void points_and_jobs(void **state)
 		assert_int_equal(index_job(t, "j-2", &a, &b), 0);
 		assert_true(a == 4 && b == 0);
 		assert_int_equal(index_job(t, "j-3", &a, &b), -ENOENT);
+		assert_jobs(t, "j-2 4 0\nj-1 2 5\n");
 		assert_int_equal(index_seq(t), 7);
 		index_read_end(t);
 		journal_close(&j);
