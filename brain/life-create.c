@@ -106,7 +106,8 @@ static void create_synced(struct env *env, const struct barrier_result *res, voi
 			    env->n_reasons ? env->reasons[0].detail : strerror(-res->r));
 		return;
 	}
-	view_start(env);
+	if (!env->view)
+		view_start(env);
 	view_wait_connected(env, create_view_seen, l);
 }
 

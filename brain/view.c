@@ -24,7 +24,7 @@ struct seen_wait {
 	view_seen_fn fn;
 	void *userdata;
 	uint64_t late_ms;
-	bool until_connected;
+	bool until_connected, behind;
 };
 
 struct view {
@@ -68,9 +68,11 @@ int view_pid(const struct env *env)
 	return env->view && env->view->connected ? env->view->pid : 0;
 }
 
+/* Who is told may begin a new wait, and close this view or start another one in its place:
+ * callers look at v->stopping afterwards. */
 static void waits_tell(struct view *v, bool all)
 {
-	struct seen_wait **p = &v->waits, *w;
+	struct seen_wait **p = &v->waits, *due = NULL, **end = &due, *w;
 	uint64_t now = clock_mono_ms();
 
 	while ((w = *p)) {
@@ -81,7 +83,14 @@ static void waits_tell(struct view *v, bool all)
 			continue;
 		}
 		*p = w->next;
-		w->fn(v->env, !seen && v->tries < CONNECT_TRIES, w->userdata);
+		*end = w;
+		end = &w->next;
+		w->next = NULL;
+		w->behind = !seen && v->tries < CONNECT_TRIES;
+	}
+	while ((w = due)) {
+		due = w->next;
+		w->fn(v->env, w->behind, w->userdata);
 		free(w);
 	}
 }
@@ -132,6 +141,8 @@ static void view_readable(uv_poll_t *p, int status, int events)
 		if (f.kind == VIEW_SEEN) {
 			v->seen = MAX(v->seen, f.seq);
 			waits_tell(v, false);
+			if (v->stopping)
+				return;
 		}
 	} while (1);
 }
@@ -188,6 +199,10 @@ void view_wait_connected(struct env *env, view_seen_fn fn, void *userdata)
 	struct view *v = env->view;
 	struct seen_wait *w;
 
+	if (v && v->connected) {
+		view_wait_seen(env, env_seq(env), fn, userdata);
+		return;
+	}
 	if (!v || v->tries >= CONNECT_TRIES || !(w = calloc(1, sizeof(*w)))) {
 		fn(env, false, userdata);
 		return;
@@ -287,7 +302,7 @@ static void view_tick(uv_timer_t *t)
 
 	if (v->connected) {
 		waits_tell(v, false);
-		if (!v->waits)
+		if (!v->stopping && !v->waits)
 			(void)uv_timer_stop(t);
 		return;
 	}
@@ -354,8 +369,8 @@ void view_close(struct env *env)
 	if (!v)
 		return;
 	v->stopping = true;
-	waits_tell(v, true);
 	env->view = NULL;
+	waits_tell(v, true);
 	hs[n++] = (uv_handle_t *)&v->timer;
 	if (v->poll_made)
 		hs[n++] = (uv_handle_t *)&v->poll;

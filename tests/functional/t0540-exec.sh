@@ -20,6 +20,11 @@ naps() {
 }
 
 brain_up
+# The sanitizers' own memory is many times the program's.
+instrumented=false
+! ldd "$(command -v limbd)" | grep -q libasan || instrumented=true
+export instrumented
+
 for name in $providers; do
 	limb create "$name" --provider "$name" >/dev/null || test_result 'not ok' "create $name"
 	export name
@@ -192,7 +197,7 @@ test_expect 'B67 output without end, or in one line: counted, cut in the middle,
 	limb exec "$name" --timeout "$yes_s" --json -- yes >out || r=$?
 	test "$r" = 124
 	jq -e ".timed_out and .truncated and .stdout_bytes > 2000000" out
-	limb status --json | jq -e ".limbd.memory_bytes < 64000000"
+	$instrumented || limb status --json | jq -e ".limbd.memory_bytes < 64000000"
 	# a reader that goes away ends it
 	limb exec "$name" -- yes 2>/dev/null | head -n 3 >out || true
 	wait_for "limb status $name --json | jq -e \".environments[0].counts.jobs_running == 0\""

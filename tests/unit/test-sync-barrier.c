@@ -59,15 +59,20 @@ static void test_restless_file(void **state)
 	pid = restless("restless", 8 << 20);
 	sh("until [ -s restless ]; do :; done");
 	start_ms = clock_mono_ms();
-	for (int i = 0; i < 3; i++) {
+	/* On a busy machine its writer may not run while it is read: then it was at rest. */
+	for (int i = 0, moved = 0; moved < 3; i++) {
 		sh("echo $RANDOM >calm");
 		brain_barrier(&b, 0, 250, 20000);
 		assert_int_equal(b.result.error, 0);
-		assert_string_equal(b.unsettled, "restless ");
 		assert_non_null(brain_lookup(&b, "calm"));
+		assert_true(i < 20);
+		if (b.unsettled[0] == 0)
+			continue;
+		assert_string_equal(b.unsettled, "restless ");
+		assert_true(brain_lookup(&b, "restless")->n.torn);
+		moved++;
 	}
-	assert_true(clock_mono_ms() - start_ms < 15000);
-	assert_true(brain_lookup(&b, "restless")->n.torn);
+	assert_true(clock_mono_ms() - start_ms < 100000);
 	end(pid);
 	(void)check();
 	assert_false(brain_lookup(&b, "restless")->n.torn);
