@@ -71,6 +71,7 @@ static void welcome_send(struct env *env, enum attach_mode mode, bool set_mark)
 		index_read_end(t);
 	}
 	w.protocol = WIRE_PROTOCOL_VERSION;
+	w.capabilities = env->network ? WIRE_CAP_LZ4 : 0;
 	w.brain_id = (ProtobufCBinaryData){sizeof(env->brain->id), env->brain->id};
 	w.environment_id = (ProtobufCBinaryData){sizeof(env->id), env->id};
 	w.environment_name = env->name;
@@ -195,6 +196,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 				     "another environment's limb-syncd answers there");
 		return -EPROTO;
 	}
+	env->compress = env->network && (h->capabilities & WIRE_CAP_LZ4) != 0;
 	memcpy(env->syncd_sha256, h->syncd_sha256, sizeof(env->syncd_sha256));
 	memcpy(env->syncd_version, h->syncd_version, sizeof(env->syncd_version));
 	env->syncd_version[sizeof(env->syncd_version) - 1] = 0;

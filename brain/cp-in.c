@@ -89,7 +89,7 @@ static int put_frame(struct copy *c, enum wire_type type, const ProtobufCMessage
 	if (!body)
 		return -ENOMEM;
 	(void)protobuf_c_message_pack(m, body);
-	return wframe_encode(&c->frames, (uint8_t)type, body, len, bulk, n, false);
+	return wframe_encode(&c->frames, (uint8_t)type, body, len, bulk, n, c->env->compress);
 }
 
 static int put_push(struct copy *c, const void *data, size_t n, bool last)

@@ -148,6 +148,7 @@ static int env_load_json(struct env *env)
 	env->spec = json_incref(json_object_get(o, "spec"));
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
+	env->network = json_is_true(json_object_get(o, "network"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
 	env->restoring = json_is_true(json_object_get(o, "restoring"));
 	env->first_sync_done = !env->creating;
@@ -179,6 +180,8 @@ int env_save(struct env *env)
 	(void)json_object_set(o, "spec", env->spec);
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
+	if (env->network)
+		(void)json_object_set_new(o, "network", json_true());
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
 	if (env->restoring)
 		(void)json_object_set_new(o, "restoring", json_true());

@@ -63,6 +63,7 @@ struct env {
 	char *user_root; /* --root DIR; NULL: limbfs owns dir/root */
 	json_t *spec;
 	bool work_mode;
+	bool network; /* its provider's transport is one: bulks are compressed, deltas pay */
 	char *class;
 
 	/* what the provider answered at create */
@@ -91,6 +92,7 @@ struct env {
 	uint8_t syncd_sha256[32];
 	bool syncd_static;
 	uint32_t syncd_pid;    /* in the environment's own numbering */
+	bool compress;	       /* bulks to it go as lz4 blocks */
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;

@@ -222,7 +222,7 @@ static int pull_frame(struct feed *f, uint64_t node, uint64_t offset, const void
 	d.last = last;
 	d.error = error;
 	len = limbwire__pull_data__pack(&d, body);
-	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, false);
+	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, f->owner->compress);
 }
 
 struct hole_finder {

@@ -26,9 +26,10 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
 	struct call *call = take_ptr(&l->call);
-	char name[80], detail[512], code[40];
+	char name[80], detail[512], code[40], step[300];
 
 	(void)err;
+	(void)snprintf(step, sizeof(step), "%s", l->step[0] ? l->step : "limb doctor");
 	(void)snprintf(name, sizeof(name), "%s", env->name);
 	(void)snprintf(code, sizeof(code), "%s", l->code);
 	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
@@ -37,7 +38,7 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 	life_discard(env, false);
 	life_free(l);
 	if (call)
-		call_fail(call, code, name, "limb doctor", "cannot create '%s': %s", name, detail);
+		call_fail(call, code, name, step, "cannot create '%s': %s", name, detail);
 }
 
 static void fail_now(struct life *l)
@@ -159,6 +160,9 @@ void life_finish_create(struct env *env)
 static void create_started(struct life *l, const struct provider_error *err)
 {
 	if (err) {
+		const char *step = json_string_value(json_array_get(err->next_steps, 0));
+
+		(void)snprintf(l->step, sizeof(l->step), "%s", step ? step : "");
 		create_fail(l, err->code, err->detail);
 		return;
 	}
@@ -490,6 +494,7 @@ void life_create(struct call *call)
 		life_discard(env, false);
 		goto out;
 	}
+	l->copied = q.from != NULL;
 	if (q.from)
 		(void)create_copy(l, q.from);
 	else

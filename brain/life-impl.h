@@ -5,7 +5,11 @@
 #include "brain/life.h"
 #include "brain/provider.h"
 
-enum { LIFE_ATTACH_MS = 30000 };
+enum {
+	LIFE_ATTACH_MS = 30000,
+	/* limb-syncd has to get there first, perhaps over a slow line */
+	LIFE_PROVIDER_MS = 120000,
+};
 
 struct life;
 typedef void (*life_next_fn)(struct life *l, const struct provider_error *err);
@@ -17,6 +21,8 @@ struct life {
 	uint64_t begun_ms;
 	uint64_t previous; /* incarnation before */
 	bool force, keep_journal, owned_root;
+	bool copied; /* create --from: its root is here */
+	bool fresh;  /* rebuild: what stands at the provider's goes aside */
 	life_next_fn next;
 	void (*then)(struct env *env, void *userdata); /* stop without a call */
 	void *then_userdata;
@@ -41,6 +47,7 @@ struct life {
 	/* failure on the way */
 	char code[40];
 	char detail[512];
+	char step[300]; /* what the provider says to do about it */
 
 	char *old_root; /* rebuild: where the old root was moved to */
 	json_t *answer;
@@ -55,6 +62,8 @@ const char *life_code(int r); /* errno to a code of the contract */
 /* The environment that the call names, or NULL and the call is answered. */
 struct env *life_env(struct call *call, bool may_be_busy);
 
+/* What the provider says of itself, each time anew. */
+void life_take_info(struct env *env, json_t *info);
 void life_provider_create(struct life *l, life_next_fn next); /* info, create, start */
 void life_provider_start(struct life *l, life_next_fn next);
 void life_provider_stop(struct life *l, const char *verb, life_next_fn next);

@@ -369,6 +369,7 @@ void life_rebuild(struct call *call)
 		call_fail(call, "internal", env->name, NULL, "out of memory");
 		return;
 	}
+	l->fresh = true;
 	env->wanted = true;
 	l->at = at;
 	if (alive || at != INDEX_NOW)

@@ -48,6 +48,17 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 	struct life *l = userdata;
 	const char *status = json_string_value(json_object_get(answer, "status"));
 
+	/* A machine that does not answer is no sandbox that has died: nothing is to be started. */
+	if (err &&
+	    (strcmp(err->code, "env_unreachable") == 0 || strcmp(err->code, "timed_out") == 0)) {
+		(void)env_set_reason(env, "line_down",
+				     "%s; limbd tries again by itself; what "
+				     "runs there goes on",
+				     err->detail);
+		life_done(l, NULL);
+		link_lost(env, err->detail);
+		return;
+	}
 	env->lost = !err && status && strcmp(status, "NotFound") == 0;
 	if (!err && status && (strcmp(status, "Running") == 0 || strcmp(status, "Busy") == 0)) {
 		env->init_pid = (int)json_integer_value(json_object_get(answer, "init_pid"));
@@ -78,7 +89,7 @@ static void revive_info(struct env *env, const struct provider_error *err, json_
 			void *userdata)
 {
 	if (!err)
-		env->isolation = json_incref(json_object_get(answer, "isolation"));
+		life_take_info(env, answer);
 	revive_ask(userdata);
 }
 

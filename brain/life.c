@@ -130,7 +130,7 @@ void life_provider_start(struct life *l, life_next_fn next)
 	struct provider_error err = {"io_error", "cannot run its provider", NULL};
 
 	l->next = next;
-	if (provider_run(l->env, "start", NULL, 30000, on_started, l) < 0)
+	if (provider_run(l->env, "start", NULL, LIFE_PROVIDER_MS, on_started, l) < 0)
 		next(l, &err);
 }
 
@@ -162,6 +162,20 @@ static void on_created(struct env *env, const struct provider_error *err, json_t
 	life_provider_start(l, l->next);
 }
 
+static const char *answer_str_lent(json_t *o, const char *key, const char *def)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : def;
+}
+
+void life_take_info(struct env *env, json_t *info)
+{
+	json_decref(env->isolation);
+	env->isolation = json_incref(json_object_get(info, "isolation"));
+	env->network = strcmp(answer_str_lent(info, "transport", "pipe"), "network") == 0;
+}
+
 static void on_info(struct env *env, const struct provider_error *err, json_t *answer,
 		    void *userdata)
 {
@@ -172,17 +186,25 @@ static void on_info(struct env *env, const struct provider_error *err, json_t *a
 		l->next(l, err);
 		return;
 	}
-	json_decref(env->isolation);
-	env->isolation = json_incref(json_object_get(answer, "isolation"));
-	if (provider_run(env, "create", NULL, 30000, on_created, l) < 0)
+	life_take_info(env, answer);
+	if ((env->user_root || l->copied) &&
+	    strcmp(answer_str_lent(answer, "roots", "here"), "there") == 0) {
+		fail.code = "unsupported";
+		fail.detail = "its root is on another machine: create it without --from and "
+			      "--root, then use: limb cp DIR NAME:";
+		l->next(l, &fail);
+		return;
+	}
+	if (provider_run(env, "create", l->fresh ? json_pack("{s:b}", "fresh", 1) : NULL,
+			 LIFE_PROVIDER_MS, on_created, l) < 0)
 		l->next(l, &fail);
 }
 
 void life_provider_create(struct life *l, life_next_fn next)
 {
 	struct provider_error err = {"io_error",
-				     "cannot run its provider; `limb create` knows local, bwrap, "
-				     "or the path of an executable",
+				     "cannot run its provider; `limb create` knows bwrap, local, "
+				     "ssh, command, or the path of an executable",
 				     NULL};
 
 	l->next = next;

@@ -21,9 +21,12 @@ struct out {
 struct link {
 	struct env *env;
 	uv_process_t transport, ingest;
+	uv_pipe_t said; /* the transport's stderr: bounded, as what is there may speak through it */
+	char said_raw[200], said_line[256];
+	size_t said_n, said_bytes;
 	bool transport_alive, ingest_alive;
 	/* libuv wants each handle that was initialised closed, once */
-	bool transport_made, ingest_made, poll_made;
+	bool transport_made, ingest_made, poll_made, said_made;
 	bool starting; /* the provider's answer is awaited */
 	int sock;
 	uv_poll_t poll;

@@ -128,7 +128,7 @@ int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg,
 		return -ENOMEM;
 	if (msg)
 		(void)protobuf_c_message_pack(msg, body);
-	r = wframe_encode(&frame, (uint8_t)type, body, n, bulk, bulk_len, false);
+	r = wframe_encode(&frame, (uint8_t)type, body, n, bulk, bulk_len, env->compress);
 	if (r < 0)
 		return r;
 	return link_send_raw(env, buf_data(&frame), buf_len(&frame));

@@ -6,9 +6,13 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "brain/provider.h"
 
-enum { HELLO_MS = 20000 };
+enum {
+	HELLO_MS = 20000,
+	SAID_MAX = 4096,
+};
 
 static void hello_late(uv_timer_t *t)
 {
@@ -17,6 +21,36 @@ static void hello_late(uv_timer_t *t)
 	(void)env_set_reason(l->env, "line_down", "no word from limb-syncd in %d s; trying again",
 			     HELLO_MS / 1000);
 	link_lost(l->env, "no HELLO in time");
+}
+
+static void said_alloc(uv_handle_t *h, size_t n, uv_buf_t *b)
+{
+	static char room[4096]; /* used up before the next callback */
+
+	(void)h;
+	(void)n;
+	*b = uv_buf_init(room, sizeof(room));
+}
+
+/* The last line stays: it is why the line fell, if it does. */
+static void said_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
+{
+	struct link *l = container_of((uv_pipe_t *)s, struct link, said);
+
+	for (ssize_t i = 0; i < n && l->said_bytes < SAID_MAX; i++, l->said_bytes++) {
+		if (b->base[i] != '\n') {
+			if (l->said_n < sizeof(l->said_raw))
+				l->said_raw[l->said_n++] = b->base[i];
+			continue;
+		}
+		if (l->said_n == 0)
+			continue;
+		text_escape_into(l->said_line, sizeof(l->said_line), l->said_raw, l->said_n);
+		l->said_n = 0;
+		log_warning("environment '%s': its transport says: %s", l->env->name, l->said_line);
+	}
+	if (n < 0)
+		(void)uv_read_stop(s);
 }
 
 static int spawn(struct env *env, uv_process_t *p, const char *file, char **argv, char **envp,
@@ -97,10 +131,10 @@ static int link_spawn_ingest(struct link *l, int in, int out, int sock)
 static void link_spawn(struct env *env, char **argv, char **envp)
 {
 	struct link *l = env->link;
-	int to[2] = {-1, -1}, from[2] = {-1, -1}, pair[2] = {-1, -1};
+	int to[2] = {-1, -1}, from[2] = {-1, -1}, pair[2] = {-1, -1}, said[2] = {-1, -1};
 	int r;
 
-	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 ||
+	if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0 || pipe2(said, O_CLOEXEC) < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
 		r = -errno;
 		goto out;
@@ -112,8 +146,15 @@ static void link_spawn(struct env *env, char **argv, char **envp)
 		goto out;
 	(void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &(int){1 << 20}, sizeof(int));
 	(void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &(int){1 << 20}, sizeof(int));
+	(void)uv_pipe_init(env->brain->loop, &l->said, 0);
+	l->said_made = true;
+	r = uv_pipe_open(&l->said, said[0]);
+	if (r < 0)
+		goto out;
+	said[0] = -1;
+	(void)uv_read_start((uv_stream_t *)&l->said, said_alloc, said_read);
 	l->transport_made = true;
-	r = spawn(env, &l->transport, argv[0], argv, envp, to[0], from[1], STDERR_FILENO, -1,
+	r = spawn(env, &l->transport, argv[0], argv, envp, to[0], from[1], said[1], -1,
 		  link_transport_exit);
 	if (r < 0)
 		goto out;
@@ -136,6 +177,8 @@ out:
 			(void)close(from[i]);
 		if (pair[i] >= 0)
 			(void)close(pair[i]);
+		if (said[i] >= 0)
+			(void)close(said[i]);
 	}
 	if (r < 0) {
 		log_warning_errno(r, "environment '%s': cannot start its line", env->name);

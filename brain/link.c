@@ -44,7 +44,7 @@ static void link_handle_closed(uv_handle_t *h)
 
 void link_maybe_free(struct link *l)
 {
-	uv_handle_t *handles[4];
+	uv_handle_t *handles[5];
 	unsigned n = 0;
 
 	if (!l->ending || l->starting || l->transport_alive || l->ingest_alive || l->closing)
@@ -56,6 +56,8 @@ void link_maybe_free(struct link *l)
 		handles[n++] = (uv_handle_t *)&l->transport;
 	if (l->ingest_made)
 		handles[n++] = (uv_handle_t *)&l->ingest;
+	if (l->said_made)
+		handles[n++] = (uv_handle_t *)&l->said;
 	l->closing = n;
 	for (unsigned i = 0; i < n; i++) {
 		handles[i]->data = l;
@@ -107,6 +109,8 @@ void link_lost(struct env *env, const char *why)
 	/* One that fell soon after it was up counts as a failure, too: no loop of attempts. */
 	if (link_up(env) && clock_mono_ms() - env->link->up_ms > STEADY_MS)
 		env->attach_failures = 0;
+	if (env->link && env->link->said_line[0])
+		why = env->link->said_line;
 	if (env->link && env->wanted && !env->halted && !env_has_reason(env, "line_down"))
 		(void)env_set_reason(env, "line_down",
 				     "the line to its limb-syncd fell (%s); limbd tries again by "

@@ -1,5 +1,7 @@
 #include "bridge/failure.h"
 
+#include <string.h>
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -66,7 +68,8 @@ int failure_exit(const json_t *failure)
 	return EXIT_COULD_NOT;
 }
 
-/* "limb: DETAIL; STEP" ("; try: limb ..." for a bare command), on one line whatever the texts hold. */
+/* "limb: DETAIL; STEP" ("; try: limb ..." for a bare command), on one line whatever the texts
+ * hold; a step that the detail names is not said twice. */
 static void print_line(const json_t *failure)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
@@ -77,7 +80,8 @@ static void print_line(const json_t *failure)
 	step = json_array_get(json_object_get(failure, "next_steps"), 0);
 	if (text_escape(&b, json_string_value(detail), json_string_length(detail)) < 0)
 		no_memory();
-	if (json_is_string(step) &&
+	if (json_is_string(step) && json_is_string(detail) &&
+	    !strstr(json_string_value(detail), json_string_value(step)) &&
 	    (buf_add_str(&b, strncmp(json_string_value(step), "limb ", 5) == 0 ? "; try: " : "; ") <
 		     0 ||
 	     text_escape(&b, json_string_value(step), json_string_length(step)) < 0))

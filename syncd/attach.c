@@ -198,7 +198,7 @@ static int stay(int fd)
 	return 0;
 }
 
-/* ---- the two commands ---- */
+/* ---- the commands ---- */
 
 int attach_run(const struct place *p, bool wait)
 {
@@ -234,6 +234,42 @@ int attach_run(const struct place *p, bool wait)
 		}
 		if (clock_mono_ms() >= end)
 			return -ETIMEDOUT;
+	}
+}
+
+/* Somebody listens; what it is the next attach finds out. */
+int attach_probe(const struct place *p)
+{
+	cleanup_close int dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = -1;
+
+	if (dir < 0)
+		return -errno;
+	return place_connect(dir, "s", &fd);
+}
+
+int attach_start(const struct place *p)
+{
+	cleanup_close int dir = -1;
+	uint64_t end = clock_mono_ms() + DEADLINE_MS, started = 0;
+	int r;
+
+	r = place_open_dir(p, &dir);
+	if (r < 0)
+		return r;
+	for (;; sleep_ms(RETRY_MS)) {
+		cleanup_close int fd = -1;
+
+		r = place_connect(dir, "s", &fd);
+		if (r != -ENOENT && r != -ECONNREFUSED && r != -EAGAIN)
+			return r;
+		if (clock_mono_ms() >= end)
+			return -ETIMEDOUT;
+		if (clock_mono_ms() - started < START_AGAIN_MS)
+			continue;
+		r = daemon_start(p, dir);
+		if (r < 0)
+			return r;
+		started = clock_mono_ms();
 	}
 }
 

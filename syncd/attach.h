@@ -14,6 +14,10 @@
 
 /* wait: somebody else starts the daemon (init); we only wait for it, 10 s. */
 int attach_run(const struct place *p, bool wait);
+/* Starts the daemon unless one runs; 0 when it answers, within 10 s. */
+int attach_start(const struct place *p);
+/* 0: a daemon answers; -ENOENT, -ECONNREFUSED: none. */
+int attach_probe(const struct place *p);
 /* Asks the daemon to end with all its jobs; 0 also when none runs. */
 int attach_stop(const struct place *p);
 

@@ -87,7 +87,7 @@ static int on_welcome(struct dispatch *d, const void *msg, const struct wframe *
 	r = keep_incarnation(d, w->incarnation);
 	if (r < 0)
 		(void)log_warning_errno(r, "cannot keep the incarnation's number");
-	session_welcomed(d->session, (w->capabilities & SESSION_CAP_LZ4) != 0);
+	session_welcomed(d->session, (w->capabilities & WIRE_CAP_LZ4) != 0);
 	jobs_welcome(d->jobs);
 	return sync_welcome(d->sync, w);
 }

@@ -45,6 +45,23 @@ static int run_init(void)
 	return init_run(&arg_place);
 }
 
+static int run_start(void)
+{
+	int r = attach_start(&arg_place);
+
+	return r < 0 ? log_error_errno(r,
+				       "cannot start the daemon in '%s'; it may have said why in"
+				       " the file log there",
+				       arg_place.dir)
+		     : 0;
+}
+
+/* Says nothing: the status is the answer. */
+static int run_probe(void)
+{
+	return attach_probe(&arg_place);
+}
+
 static int run_stop(void)
 {
 	int r = attach_stop(&arg_place);
@@ -78,7 +95,8 @@ static const struct {
 	int (*run)(void);
 } commands[] = {
 	{"attach", NEED_ALL, run_attach},    {"daemon", NEED_ALL, run_daemon},
-	{"init", NEED_ALL, run_init},	     {"stop", NEED_DIR, run_stop},
+	{"init", NEED_ALL, run_init},	     {"start", NEED_ALL, run_start},
+	{"probe", NEED_DIR, run_probe},	     {"stop", NEED_DIR, run_stop},
 	{"spawner", NEED_NONE, run_spawner}, {"version", NEED_NONE, run_version},
 };
 
@@ -87,6 +105,8 @@ static int usage(void)
 	fputs("usage: limb-syncd attach --dir DIR --root ROOT --env ID [--wait]\n"
 	      "       limb-syncd daemon --dir DIR --root ROOT --env ID\n"
 	      "       limb-syncd init --dir DIR --root ROOT --env ID\n"
+	      "       limb-syncd start --dir DIR --root ROOT --env ID\n"
+	      "       limb-syncd probe --dir DIR\n"
 	      "       limb-syncd stop --dir DIR\n"
 	      "       limb-syncd version\n",
 	      stderr);

@@ -409,7 +409,7 @@ static int say_hello(struct session *s)
 		return r;
 	}
 	s->chunk[s->n_chunk++] = f;
-	hello.capabilities = SESSION_CAP_LZ4;
+	hello.capabilities = WIRE_CAP_LZ4;
 	r = s->ops->hello(&hello, s->userdata);
 	if (r < 0)
 		return r;

@@ -43,9 +43,6 @@ size_t session_queued(const struct session *s, enum session_class class);
 
 /* ---- used by the daemon (daemon.c) and the dispatcher (dispatch.c) ---- */
 
-/* Bits of `capabilities`. B compresses nothing, and asks us not to, on a local pipe. */
-#define SESSION_CAP_LZ4 1u
-
 struct session_ops {
 	int (*hello)(Limbwire__Hello *hello, void *userdata); /* strings lent until it is packed */
 	/* One frame, lent for the call. Negative closes the stream. */

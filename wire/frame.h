@@ -26,12 +26,15 @@
 
 #define WIRE_START "\0LIMB-WIRE-0001\n"
 #define WIRE_START_BYTES 16
-#define WIRE_NOISE_MAX (1u << 20)
+#define WIRE_NOISE_MAX (16u << 20)
 #define WIRE_HEADER_BYTES 16
 #define WIRE_BODY_MAX (1u << 20)
 #define WIRE_BULK_MAX ((1u << 20) + (64u << 10))
 #define WIRE_READ_MAX (256u << 10) /* most to reserve at once */
 #define WIRE_PROTOCOL_VERSION 1
+/* Bits of `capabilities`. LZ4: bulks may come compressed; a side compresses only when the
+ * other says so, and B does neither on a local pipe. */
+#define WIRE_CAP_LZ4 1u
 
 enum wire_type {
 	WIRE_HELLO = 1,

@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# ssh-lib.sh - brain-lib.sh, and another machine: a real sshd of the test's own on this one,
+# with its own host key, port and configuration. Its accounts' home is $T/far.
+#
+#	ssh_up			starts it; then "box" is the host, by $LIMB_SSH
+#	ssh_config HOST LINE...	another name for it
+#
+# What is started there carries LIMB_TEST_ID, so lib.sh sees what is left of it.
+. "${0%/*}/brain-lib.sh"
+PATH=$PATH:/usr/sbin
+need sshd ssh-keygen
+
+far=$T/far
+ssh_user=${ssh_user:-$(id -un)}
+ssh_dir=$T/ssh
+mkdir "$far" "$ssh_dir"
+export LIMB_SSH="ssh -F $ssh_dir/config"
+
+# ssh_sshd NAME LINE...: an sshd with these lines more; its port in $ssh_dir/NAME.port
+ssh_sshd() {
+	local name=$1 port
+	shift
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		port=$((20000 + RANDOM % 20000))
+		{
+			printf '%s\n' "Port $port" 'ListenAddress 127.0.0.1' "HostKey $ssh_dir/host" \
+				"AuthorizedKeysFile $ssh_dir/authorized" 'StrictModes no' 'UsePAM no' \
+				'PidFile none' 'PasswordAuthentication no' 'PermitRootLogin yes' \
+				'MaxStartups 100' 'AcceptEnv LIMB_TEST_ID'
+			printf '%s\n' "$@"
+		} >"$ssh_dir/$name.conf"
+		run_bg "sshd-$name" "$(command -v sshd)" -D -e -f "$ssh_dir/$name.conf"
+		wait_for "grep -qE 'Server listening|error|fatal' '$T/sshd-$name.log'" || return 1
+		if grep -q 'Server listening' "$T/sshd-$name.log"; then
+			echo "$port" >"$ssh_dir/$name.port"
+			return
+		fi
+		mv "$T/sshd-$name.log" "$T/sshd-$name.busy"
+	done
+	return 1
+}
+
+# ssh_config HOST SSHD LINE...
+ssh_config() {
+	local host=$1 port
+	port=$(cat "$ssh_dir/$2.port")
+	shift 2
+	printf '%s\n' "Host $host" 'HostName 127.0.0.1' "Port $port" "User $ssh_user" \
+		"IdentityFile $ssh_dir/id" 'IdentitiesOnly yes' 'SendEnv LIMB_TEST_ID' "$@" \
+		"UserKnownHostsFile $ssh_dir/known" '' >>"$ssh_dir/config"
+}
+
+# ssh_know SSHD: its host key is known
+ssh_know() {
+	echo "[127.0.0.1]:$(cat "$ssh_dir/$1.port") $(cut -d' ' -f1,2 "$ssh_dir/host.pub")" \
+		>>"$ssh_dir/known"
+}
+
+ssh_up() {
+	ssh-keygen -qt ed25519 -N '' -f "$ssh_dir/host"
+	ssh-keygen -qt ed25519 -N '' -f "$ssh_dir/id"
+	cp "$ssh_dir/id.pub" "$ssh_dir/authorized"
+	[ "$(id -u)" != 0 ] || mkdir -p /run/sshd
+	ssh_sshd main "SetEnv HOME=$far" || skip_all 'sshd does not start here'
+	ssh_config box main
+	ssh_know main
+	$LIMB_SSH box true || skip_all 'sshd lets nobody in here'
+}
+
+# of_ssh NAME: pids of what runs there for it
+of_ssh() {
+	local -
+	set +x
+	{ grep -laF "$(inspect_of "$1" .id | tr -d -)" /proc/[0-9]*/environ 2>/dev/null || true; } |
+		cut -d/ -f3 | while read -r pid; do
+		test_gone "$pid" || echo "$pid"
+	done
+}
