@@ -375,6 +375,15 @@ static bool check_job_output(const struct entry_head *e, struct span *s)
 	return take_padded(s, out->len) != NULL;
 }
 
+static bool check_job_input(const struct entry_head *e, struct span *s)
+{
+	const struct entry_job_input *in = (const void *)e;
+
+	if (!job_ok(in->job))
+		return refuse(s, "text without end");
+	return in->bytes <= INT64_MAX || refuse(s, "offset out of range");
+}
+
 static bool check_job_list(const struct entry_head *e, struct span *s)
 {
 	const struct entry_job_list *list = (const void *)e;
@@ -445,6 +454,7 @@ static const struct {
 	[ENTRY_PACK_FULL] = {sizeof(struct entry_pack_full), check_fixed},
 	[ENTRY_HOSTILE] = {sizeof(struct entry_text), check_text},
 	[ENTRY_PONG] = {sizeof(struct entry_pong), check_fixed},
+	[ENTRY_JOB_INPUT] = {sizeof(struct entry_job_input), check_job_input},
 };
 
 ssize_t entry_whole(const void *p, size_t n)

@@ -82,6 +82,7 @@ enum entry_type {
 	ENTRY_PACK_FULL = 33, /* the pack is at its seal size, send another */
 	ENTRY_HOSTILE = 34,   /* struct entry_text: what rule was broken; limb-ingest ends */
 	ENTRY_PONG = 35,
+	ENTRY_JOB_INPUT = 36,
 };
 
 struct entry_head {
@@ -287,6 +288,12 @@ struct entry_job_output {
 	uint64_t offset;
 	uint32_t len; /* bytes follow */
 	uint32_t reserved;
+};
+
+struct entry_job_input {
+	struct entry_head head;
+	char job[ENTRY_JOB_MAX + 1];
+	uint64_t bytes; /* of its input the environment has */
 };
 
 struct entry_job_list {

@@ -120,8 +120,10 @@ struct env {
 	bool next_fresh, next_restoring;
 	uv_timer_t retry;
 	bool retry_ready;
-	uint64_t session;  /* counts WELCOMEs: whose JOB_LIST can know a job */
-	bool jobs_checked; /* job.c: what an earlier limbd left was looked at */
+	uint64_t session; /* counts WELCOMEs: whose JOB_LIST can know a job */
+	/* job-output.c: since old output was last looked for */
+	uint64_t output_bytes;
+	unsigned output_dirs;
 };
 
 int env_new(struct brain *b, const char *name, struct env **ret); /* with a fresh id, no files */

@@ -64,6 +64,20 @@ int ingest_on_job_output(struct ingest *in, const void *msg, const struct wframe
 	return entry_add(&in->held, ENTRY_JOB_OUTPUT, &e, sizeof(e), f->bulk, f->bulk_len);
 }
 
+int ingest_on_job_input(struct ingest *in, const void *msg, const struct wframe *f)
+{
+	const Limbwire__JobInputHad *m = msg;
+	struct entry_job_input e = {.bytes = m->bytes};
+	int r;
+
+	r = ingest_job_id(in, m->job, false, e.job);
+	if (r < 0)
+		return r;
+	if (m->bytes > (uint64_t)INT64_MAX)
+		return ingest_hostile(in, "JOB_INPUT_HAD: offset out of range");
+	return entry_add(&in->held, ENTRY_JOB_INPUT, &e, sizeof(e), NULL, 0);
+}
+
 int ingest_on_job_exit(struct ingest *in, const void *msg, const struct wframe *f)
 {
 	const Limbwire__JobExit *m = msg;

@@ -116,6 +116,7 @@ int ingest_on_pull(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_restored(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_started(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_output(struct ingest *in, const void *msg, const struct wframe *f);
+int ingest_on_job_input(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_exit(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_list(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_ps_done(struct ingest *in, const void *msg, const struct wframe *f);

@@ -47,6 +47,7 @@ static const struct {
 	[WIRE_JOB_LIST] = {&limbwire__job_list__descriptor, ingest_on_job_list, 0},
 	[WIRE_PS_DONE] = {&limbwire__ps_done__descriptor, ingest_on_ps_done, 0},
 	[WIRE_FROZEN] = {&limbwire__done__descriptor, ingest_on_done, 0},
+	[WIRE_JOB_INPUT_HAD] = {&limbwire__job_input_had__descriptor, ingest_on_job_input, 0},
 };
 
 static void *unpack_alloc(void *arena, size_t n)

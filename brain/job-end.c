@@ -1,11 +1,7 @@
 /* Jobs while they run and when they end: output, exit, what an earlier limbd left. */
 #include "brain/job-impl.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include "base/clock.h"
-#include "base/file.h"
-#include "base/io.h"
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/view.h"
@@ -21,7 +17,7 @@ static void job_seen(struct env *env, bool behind, void *userdata)
 	j->view_behind = behind;
 	m.job = j->id;
 	(void)link_send(env, WIRE_JOB_FORGET, &m.base, NULL, 0);
-	job_tell(j, true);
+	job_tell(j, JOB_OVER);
 }
 
 static void job_end_durable(int r, uint64_t seq, void *userdata)
@@ -32,12 +28,12 @@ static void job_end_durable(int r, uint64_t seq, void *userdata)
 	if (r < 0) {
 		j->unknown = true;
 		j->over = true;
-		job_tell(j, true);
+		job_tell(j, JOB_OVER);
 		return;
 	}
 	j->seq = seq;
-	/* A later limbd need not ask what became of it. Lost with the power it is only asked again. */
-	(void)close(openat(j->dir_fd, "ended", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+	if (j->dir_fd >= 0)
+		job_output_keep(j->env);
 	j->refs++;
 	view_wait_seen(j->env, seq, job_seen, j);
 }
@@ -49,13 +45,15 @@ void job_finish(struct job *j)
 	Limb__JobEnd e = LIMB__JOB_END__INIT;
 
 	j->ended = true;
-	e.exit_code = j->exit_code;
+	/* What could not start has the code that exec gives for it. */
+	e.exit_code = j->error ? job_error_code(j) : j->exit_code;
 	e.signal = (uint32_t)j->signal;
 	e.timed_out = j->timed_out;
 	e.unknown = j->unknown;
 	e.killed_by = j->killed_by;
-	e.stdout_bytes = j->out_bytes[0];
-	e.stderr_bytes = j->out_bytes[1];
+	e.stdout_bytes = j->out[0].total;
+	e.stderr_bytes = j->out[1].total;
+	e.truncated = j->left_out;
 	e.duration_ms = j->duration_ms;
 	e.background = j->background;
 	e.error = j->error_detail ? j->error_detail : (char *)"";
@@ -88,44 +86,32 @@ int job_on_started(struct env *env, const struct entry_head *e)
 	return 0;
 }
 
-static int job_ack(struct job *j)
-{
-	Limbwire__JobAck m = LIMBWIRE__JOB_ACK__INIT;
-
-	m.job = j->id;
-	m.stdout_offset = j->out_bytes[0];
-	m.stderr_offset = j->out_bytes[1];
-	return link_send(j->env, WIRE_JOB_ACK, &m.base, NULL, 0);
-}
-
 int job_on_output(struct env *env, const struct entry_head *e)
 {
 	const struct entry_job_output *m = (const struct entry_job_output *)e;
 	struct job *j = job_find(env->brain, m->job);
-	uint64_t have, skip;
-	int s, r;
+	int r;
 
 	if (!j || j->env != env || j->over || m->stream < 1 || m->stream > 2)
 		return 0;
-	s = (int)m->stream - 1;
-	have = j->out_bytes[s];
-	if (m->offset > have)
-		return -EPROTO; /* a gap: it was never sent */
-	skip = have - m->offset;
-	if (skip >= m->len)
-		return 0;
-	r = io_pwrite_full(j->out_fd[s], (const uint8_t *)entry_tail(m) + skip, m->len - skip, have,
-			   "job.output");
+	r = job_output_add(j, (int)m->stream, m->offset, entry_tail(m), m->len);
 	if (r < 0) {
 		(void)env_set_reason(env, "no_space", "cannot keep a job's output: %s",
 				     strerror(-r));
 		return r;
 	}
-	j->out_bytes[s] += m->len - skip;
-	/* An acknowledgement a MiB is enough; the rest goes with the end. */
-	if (have >> 20 != j->out_bytes[s] >> 20)
-		(void)job_ack(j);
-	job_tell(j, false);
+	(void)job_output_ack(j, false);
+	job_tell(j, JOB_MORE);
+	return 0;
+}
+
+int job_on_input(struct env *env, const struct entry_head *e)
+{
+	const struct entry_job_input *m = (const struct entry_job_input *)e;
+	struct job *j = job_find(env->brain, m->job);
+
+	if (j && j->env == env)
+		job_input_had(j, m->bytes);
 	return 0;
 }
 
@@ -173,33 +159,19 @@ int job_on_exit(struct env *env, const struct entry_head *e)
 	j->unknown = m->unknown;
 	j->background = m->background;
 	j->duration_ms = m->duration_ms;
+	/* All output came before; what is counted beyond it was left out there. */
+	for (int i = 0; i < 2; i++) {
+		uint64_t total = i ? m->stderr_bytes : m->stdout_bytes;
+
+		j->left_out |= total > j->out[i].total;
+		j->out[i].total = MAX(j->out[i].total, total);
+	}
 	j->ended_ns = m->ended_ns;
 	memcpy(j->killed_by, m->killed_by, sizeof(j->killed_by));
 	j->killed_by[sizeof(j->killed_by) - 1] = 0;
 	job_take_unsettled(j, e);
 	job_finish(j);
 	return 0;
-}
-
-/* A job that an earlier limbd started: its files are here, its record is in the log. */
-static void job_adopt(struct env *env, const struct entry_job_known *k)
-{
-	char path[ENTRY_JOB_MAX + 8];
-	struct job *j;
-
-	(void)snprintf(path, sizeof(path), "jobs/%s", k->job);
-	if (strchr(k->job, '/') || faccessat(env->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-		return;
-	j = job_new(env, k->job);
-	if (!j)
-		return;
-	j->cwd = strdup("");
-	j->recorded = j->sent = j->started = true;
-	if (!j->cwd || job_open_files(j) < 0) {
-		job_free(j);
-		return;
-	}
-	job_link_in(j);
 }
 
 static void job_end_unknown(struct job *j)
@@ -210,29 +182,6 @@ static void job_end_unknown(struct job *j)
 		strdup("its environment was lost while it ran; whether it finished is not known");
 	j->ended_ns = clock_real_ns();
 	job_finish(j);
-}
-
-/* Once after limbd's start: jobs of an earlier limbd whose end was never recorded. */
-static void job_adopt_unended(struct env *env)
-{
-	char **names, path[ENTRY_JOB_MAX + 16];
-	size_t n;
-
-	if (env->jobs_checked || file_list(env->dir_fd, "jobs", 1 << 20, &names, &n) < 0)
-		return;
-	env->jobs_checked = true;
-	for (size_t i = 0; i < n; i++) {
-		struct entry_job_known k = {0};
-
-		if (strlen(names[i]) > ENTRY_JOB_MAX || job_find(env->brain, names[i]))
-			continue;
-		(void)snprintf(path, sizeof(path), "jobs/%s/ended", names[i]);
-		if (faccessat(env->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-			continue;
-		(void)snprintf(k.job, sizeof(k.job), "%s", names[i]);
-		job_adopt(env, &k);
-	}
-	file_names_free(names, n);
 }
 
 static bool job_listed(const struct entry_job_list *l, const char *id)
@@ -250,20 +199,15 @@ static bool job_listed(const struct entry_job_list *l, const char *id)
 int job_on_list(struct env *env, const struct entry_head *e)
 {
 	const struct entry_job_list *l = (const struct entry_job_list *)e;
-	const struct entry_job_known *k = entry_tail(l);
-
-	for (uint32_t i = 0; i < l->n; i++)
-		if (!job_find(env->brain, k[i].job))
-			job_adopt(env, &k[i]);
-	job_adopt_unended(env);
 	for (struct job *j = env->brain->jobs; j; j = j->next) {
 		/* JOB_LIST was made before what this session started. */
 		if (j->env != env || j->ended || !j->sent || j->sent_in == env->session)
 			continue;
 		if (job_listed(l, j->id)) {
 			j->started = true;
-			(void)job_ack(j);
-			job_send_input(j);
+			(void)job_output_ack(j, true);
+			/* JOB_INPUT_HAD says where to go on. */
+			j->input_unknown = true;
 			continue;
 		}
 		job_end_unknown(j);
@@ -294,11 +238,9 @@ void jobs_drop_env(struct env *env)
 			continue;
 		}
 		*p = j->next;
-		if (!j->over) {
-			j->unknown = true;
-			j->over = true;
-			job_tell(j, true);
-		}
+		j->unknown |= !j->over;
+		j->over = true;
+		job_tell(j, JOB_GONE);
 		job_free(j);
 	}
 }

@@ -3,6 +3,7 @@
 #define BRAIN_JOB_IMPL_H
 
 #include "base/buf.h"
+#include "base/spool.h"
 #include "brain/job.h"
 
 struct unsettled {
@@ -18,9 +19,10 @@ struct job {
 	char id[ENTRY_JOB_MAX + 1];
 	uint64_t incarnation;
 	char **argv, **envp;
-	char *cwd, *principal, *key;
+	char *cwd, *principal, *key, *shell;
 	uint64_t timeout_ms;
-	bool stdin_open, tty;
+	bool stdin_open, tty, waits;
+	uint32_t rows, cols;
 	bool recorded;	  /* JOB_START is durable */
 	bool sent;	  /* the wire's JOB_START went out */
 	uint64_t sent_in; /* ... in this session of the environment; 0: by an earlier limbd */
@@ -28,8 +30,18 @@ struct job {
 	bool ended; /* JOB_EXIT came, or it could not start */
 	bool over;  /* its end is durable */
 
-	int dir_fd, out_fd[2];
-	uint64_t out_bytes[2];
+	/* output */
+	int dir_fd; /* -1: there was none yet, or it is not kept */
+	bool opened;
+	struct spool out[2];
+	uint64_t acked[2]; /* what the environment was told that we have */
+	bool left_out;	   /* some output is not kept, here or there */
+	int steps_fd;
+	uint64_t n_steps;
+	struct job_step first; /* step 0; the others are in a file */
+	int64_t step_ns;       /* of the last one */
+	int64_t last_output_ns;
+
 	int64_t started_ns, ended_ns;
 
 	/* its end */
@@ -42,23 +54,36 @@ struct job {
 	size_t n_unsettled;
 	bool view_behind;
 
-	/* stdin that waits for the job's start */
+	/* stdin: from offset input_had on, until the environment has it */
 	struct buf input;
-	uint64_t input_sent;
+	uint64_t input_had, input_sent;
+	bool input_unknown; /* until the environment has said what it has */
 	bool input_eof, input_eof_sent;
 
-	job_watch_fn fn;
-	void *userdata;
+	struct job_watch *watches;
 	unsigned refs; /* commits under way */
 };
 
 struct job *job_new(struct env *env, const char *id); /* NULL id: a fresh one */
 void job_free(struct job *j);
 void job_link_in(struct job *j);
-int job_open_files(struct job *j);
+struct job *job_find(struct brain *b, const char *id); /* in memory */
 void job_send_input(struct job *j);
+void job_input_had(struct job *j, uint64_t bytes);
+int job_error_code(const struct job *j); /* of one that could not start */
 void job_cannot_start(struct job *j, int error, const char *detail);
-void job_tell(struct job *j, bool over);
+void job_tell(struct job *j, enum job_event event);
 void job_finish(struct job *j); /* everything about the end is known: records it, once */
+
+/* job-load.c */
+int job_load(struct env *env, const char *id, struct job **ret); /* linked in */
+struct job *job_of_records(struct env *env, const struct index_job *in);
+
+/* job-output.c */
+void job_output_open(struct job *j); /* what there is of it */
+int job_output_add(struct job *j, int stream, uint64_t offset, const void *data, size_t n);
+int job_output_ack(struct job *j, bool now); /* now: also a little */
+void job_output_close(struct job *j);
+void job_output_keep(struct env *env); /* drops that of old jobs */
 
 #endif

@@ -1,12 +1,13 @@
-/* The contract's `exec` object. */
+/* The contract's `exec` and JOB objects. */
 #include "brain/job-impl.h"
 
 #include "base/clock.h"
-#include "base/io.h"
 #include "base/text.h"
 #include "brain/view.h"
 
-static void put_text(json_t *o, const char *key, const void *data, size_t n)
+enum { READ_BYTES = 256 << 10 };
+
+void job_put_text(json_t *o, const char *key, const void *data, size_t n)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	char key64[64];
@@ -25,28 +26,49 @@ static void put_text(json_t *o, const char *key, const void *data, size_t n)
 					  json_stringn((const char *)buf_data(&b), buf_len(&b)));
 }
 
-/* Head, a line that says what is left out, tail. */
-static bool output_text(struct job *j, int s, uint64_t max, struct buf *out)
+/* Appends from *at on, until `to` or where something was left out: true, and *at is behind it. */
+static bool read_kept(struct job *j, int stream, uint64_t *at, uint64_t to, struct buf *out)
 {
-	uint64_t total = j->out_bytes[s], head = MIN(total, max), tail = 0;
+	uint64_t next;
 	uint8_t *p;
 	ssize_t n;
 
-	if (total > max) {
-		head = max / 2;
-		tail = max - head;
+	while (*at < to) {
+		size_t want = (size_t)MIN(to - *at, (uint64_t)READ_BYTES);
+
+		if (buf_reserve(out, want, &p) < 0)
+			return false;
+		n = job_output_read(j, stream, *at, p, want, &next);
+		if (n > 0) {
+			buf_commit(out, (size_t)n);
+			*at += (uint64_t)n;
+		} else if (n == 0 && next > *at) {
+			*at = next;
+			return true;
+		} else {
+			return false;
+		}
 	}
-	if (buf_reserve(out, head + 1, &p) < 0)
+	return false;
+}
+
+/* Head, a line that says what is left out, tail. */
+static bool output_text(struct job *j, int stream, uint64_t max, struct buf *out)
+{
+	_cleanup_(buf_done) struct buf tail = BUF_INIT(0);
+	uint64_t total = job_output_bytes(j, stream), at = 0, head_end, from;
+
+	if (total <= max && !read_kept(j, stream, &at, total, out))
 		return false;
-	n = io_pread_full(j->out_fd[s], p, head, 0, "job.read");
-	buf_commit(out, n > 0 ? (size_t)n : 0);
-	if (total <= max)
-		return false;
-	(void)buf_printf(out, "\n[%llu bytes left out]\n", (unsigned long long)(total - max));
-	if (buf_reserve(out, tail + 1, &p) < 0)
-		return true;
-	n = io_pread_full(j->out_fd[s], p, tail, total - tail, "job.read");
-	buf_commit(out, n > 0 ? (size_t)n : 0);
+	if (total > max)
+		(void)read_kept(j, stream, &at, max / 2, out);
+	head_end = buf_len(out);
+	/* The tail is what there is in one piece up to the end. */
+	at = MAX(at, total - MIN(total, max - max / 2));
+	for (from = at; read_kept(j, stream, &at, total, &tail); from = at)
+		buf_clear(&tail);
+	(void)buf_printf(out, "\n[%llu bytes left out]\n", (unsigned long long)(from - head_end));
+	(void)buf_add(out, buf_data(&tail), buf_len(&tail));
 	return true;
 }
 
@@ -76,81 +98,283 @@ static void put_cwd(json_t *o, const struct job *j)
 		path = NULL;
 		return;
 	}
-	put_text(o, "cwd", path, (size_t)n);
+	job_put_text(o, "cwd", path, (size_t)n);
+}
+
+static void set(json_t *o, const char *key, json_t *v)
+{
+	(void)json_object_set_new(o, key, v);
+}
+
+static json_t *number(uint64_t n)
+{
+	return json_integer((json_int_t)n);
+}
+
+/* What both objects have, in their order. */
+static void put_identity(json_t *o, const struct job *j)
+{
+	set(o, "job_id", json_string(j->id));
+	set(o, "environment", json_string(j->env->name));
+	set(o, "incarnation", number(j->incarnation));
+	set(o, "state", json_string(!j->over ? "running" : j->unknown ? "unknown" : "exited"));
+}
+
+static void put_end(json_t *o, const struct job *j)
+{
+	int code = job_exit_code(j);
+	char sig[24];
+
+	if (code >= 0)
+		set(o, "exit_code", json_integer(code));
+	if (j->over && j->signal && !j->timed_out)
+		set(o, "signal", json_string(signal_name(j->signal, sig, sizeof(sig))));
+	set(o, "timed_out", json_boolean(j->timed_out));
+}
+
+static uint64_t duration_ms(const struct job *j)
+{
+	return j->ended ? j->duration_ms
+			: (uint64_t)MAX((clock_real_ns() - j->started_ns) / 1000000, (int64_t)0);
+}
+
+static void put_unsettled(json_t *o, const struct job *j)
+{
+	json_t *list = json_array();
+	char when[CLOCK_TEXT_MAX];
+
+	for (size_t i = 0; i < j->n_unsettled; i++) {
+		const struct unsettled *from = &j->unsettled[i];
+		json_t *u = json_object();
+
+		job_put_text(u, "path", from->path, from->len);
+		set(u, "bytes", number(from->size_bytes));
+		set(u, "since_at", json_string(clock_format(when, from->since_ns)));
+		(void)json_array_append_new(list, u);
+	}
+	set(o, "unsettled", list);
+}
+
+static const char *error_code(const struct job *j)
+{
+	if (j->unknown)
+		return "outcome_unknown";
+	switch (j->error) {
+	case 0: return NULL;
+	case ENOENT: return "file_not_found";
+	case EACCES: return "permission_denied";
+	case ENOTDIR: return "not_directory";
+	case EXDEV:
+	case ELOOP: return "invalid_path";
+	default: return "io_error";
+	}
+}
+
+static void put_error(json_t *o, const struct job *j)
+{
+	const char *code = j->over ? error_code(j) : NULL;
+	const char *detail = j->error_detail ? j->error_detail : "";
+
+	if (!code)
+		return;
+	set(o, "error", json_string(code));
+	job_put_text(o, "detail", detail, strlen(detail));
 }
 
 json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)
 {
 	static const char *const keys[] = {"stdout", "stderr"};
-	json_t *o = json_object(), *list;
+	json_t *o = json_object();
 	bool truncated = false;
-	char sig[24], when[CLOCK_TEXT_MAX];
-	int code = job_exit_code(j);
 
-	(void)json_object_set_new(o, "job_id", json_string(j->id));
-	(void)json_object_set_new(o, "environment", json_string(j->env->name));
-	(void)json_object_set_new(o, "incarnation", json_integer((json_int_t)j->incarnation));
-	(void)json_object_set_new(o, "state",
-				  json_string(!j->over	   ? "running"
-					      : j->unknown ? "unknown"
-							   : "exited"));
-	if (code >= 0)
-		(void)json_object_set_new(o, "exit_code", json_integer(code));
-	if (j->over && j->signal && !j->timed_out)
-		(void)json_object_set_new(o, "signal",
-					  json_string(signal_name(j->signal, sig, sizeof(sig))));
-	(void)json_object_set_new(o, "timed_out", json_boolean(j->timed_out));
+	put_identity(o, j);
+	put_end(o, j);
 	for (int s = 0; s < 2; s++) {
 		_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 
-		if (with_output) {
-			if (output_text(j, s, max, &b))
-				truncated = true;
-			put_text(o, keys[s], buf_data(&b), buf_len(&b));
-		} else {
-			(void)json_object_set_new(o, keys[s], json_string(""));
-		}
+		if (with_output && output_text(j, s + 1, MIN(max, (uint64_t)JOB_MAX_OUTPUT), &b))
+			truncated = true;
+		job_put_text(o, keys[s], buf_data(&b), buf_len(&b));
 	}
-	(void)json_object_set_new(o, "truncated", json_boolean(truncated));
-	(void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)j->out_bytes[0]));
-	(void)json_object_set_new(o, "stderr_bytes", json_integer((json_int_t)j->out_bytes[1]));
-	(void)json_object_set_new(o, "duration_ms", json_integer((json_int_t)j->duration_ms));
+	set(o, "truncated", json_boolean(truncated));
+	set(o, "stdout_bytes", number(j->out[0].total));
+	set(o, "stderr_bytes", number(j->out[1].total));
+	set(o, "duration_ms", number(duration_ms(j)));
 	put_cwd(o, j);
 	if (j->over && j->seq)
-		(void)json_object_set_new(o, "seq", json_integer((json_int_t)j->seq));
-	(void)json_object_set_new(o, "background", json_boolean(j->background));
-	if (j->n_unsettled) {
-		list = json_array();
-		for (size_t i = 0; i < j->n_unsettled; i++) {
-			json_t *u = json_object();
-
-			put_text(u, "path", j->unsettled[i].path, j->unsettled[i].len);
-			(void)json_object_set_new(
-				u, "bytes", json_integer((json_int_t)j->unsettled[i].size_bytes));
-			(void)json_object_set_new(
-				u, "since_at",
-				json_string(clock_format(when, j->unsettled[i].since_ns)));
-			(void)json_array_append_new(list, u);
-		}
-		(void)json_object_set_new(o, "unsettled", list);
-	}
+		set(o, "seq", number(j->seq));
+	set(o, "background", json_boolean(j->background));
+	if (j->n_unsettled)
+		put_unsettled(o, j);
 	if (j->view_behind)
-		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(j->env)));
-	if (j->over && j->unknown) {
-		(void)json_object_set_new(o, "error", json_string("outcome_unknown"));
-		put_text(o, "detail", j->error_detail ? j->error_detail : "",
-			 j->error_detail ? strlen(j->error_detail) : 0);
-	}
-	if (j->error) {
-		(void)json_object_set_new(o, "error",
-					  json_string(j->error == ENOENT    ? "file_not_found"
-						      : j->error == EACCES  ? "permission_denied"
-						      : j->error == ENOTDIR ? "not_directory"
-						      : j->error == EXDEV || j->error == ELOOP
-							      ? "invalid_path"
-							      : "io_error"));
-		put_text(o, "detail", j->error_detail ? j->error_detail : "",
-			 j->error_detail ? strlen(j->error_detail) : 0);
-	}
+		set(o, "mounts_behind", json_pack("[s]", view_path(j->env)));
+	put_error(o, j);
 	return o;
+}
+
+/* ---- JOB ---- */
+
+static void put_argv(json_t *o, const struct job *j)
+{
+	json_t *list = json_array(), *exact = json_array();
+	bool all = true;
+
+	for (char **p = j->argv; p && *p; p++) {
+		json_t *one = json_object(), *b64;
+
+		job_put_text(one, "a", *p, strlen(*p));
+		b64 = json_object_get(one, "a_base64");
+		all = all && !b64;
+		(void)json_array_append(list, json_object_get(one, "a"));
+		if (!b64) {
+			_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+			(void)text_base64(&b, *p, strlen(*p));
+			(void)json_array_append_new(
+				exact, json_stringn((const char *)buf_data(&b), buf_len(&b)));
+		} else {
+			(void)json_array_append(exact, b64);
+		}
+		json_decref(one);
+	}
+	set(o, "argv", list);
+	if (all)
+		json_decref(exact);
+	else
+		set(o, "argv_base64", exact);
+}
+
+static bool killed_by_known(const char *s)
+{
+	static const char *const known[] = {"memory", "pids", "disk", "timeout", "user", "limbfs"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+		if (strcmp(known[i], s) == 0)
+			return true;
+	return false;
+}
+
+static void put_string(json_t *o, const char *key, const char *s)
+{
+	if (s)
+		job_put_text(o, key, s, strlen(s));
+}
+
+json_t *job_json(struct job *j)
+{
+	json_t *o = json_object();
+	char when[CLOCK_TEXT_MAX];
+
+	put_identity(o, j);
+	put_argv(o, j);
+	put_cwd(o, j);
+	set(o, "tty", json_boolean(j->tty));
+	put_end(o, j);
+	if (j->over && (j->signal || j->timed_out) && killed_by_known(j->killed_by))
+		set(o, "killed_by", json_string(j->killed_by));
+	set(o, "started_at", json_string(clock_format(when, j->started_ns)));
+	if (j->over)
+		set(o, "ended_at", json_string(clock_format(when, j->ended_ns)));
+	set(o, "duration_ms", number(duration_ms(j)));
+	set(o, "stdout_bytes", number(j->out[0].total));
+	set(o, "stderr_bytes", number(j->out[1].total));
+	set(o, "truncated", json_boolean(j->left_out));
+	set(o, "principal", json_string(j->principal ? j->principal : ""));
+	put_string(o, "key", j->key);
+	put_string(o, "shell", j->shell);
+	if (j->over && j->seq)
+		set(o, "seq", number(j->seq));
+	put_error(o, j);
+	return o;
+}
+
+/* ---- lists ---- */
+
+struct list {
+	struct env *env;
+	json_t **jobs; /* with their ids in the object; newest first is by id */
+	size_t n, cap, limit;
+	bool all, more;
+};
+
+static void list_add(struct list *l, json_t *job)
+{
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? 2 * l->cap : 64;
+		json_t **p = reallocarray(l->jobs, cap, sizeof(*p));
+
+		if (!p) {
+			json_decref(job);
+			return;
+		}
+		l->jobs = p;
+		l->cap = cap;
+	}
+	l->jobs[l->n++] = job;
+}
+
+static int list_ended(const struct index_job *in, void *userdata)
+{
+	struct list *l = userdata;
+	char id[ENTRY_JOB_MAX + 1];
+	struct job *j;
+
+	(void)snprintf(id, sizeof(id), "%.*s", (int)MIN(in->id_len, sizeof(id) - 1), in->id);
+	if (job_known(l->env, id))
+		return 0; /* listed from memory */
+	if (l->n >= l->limit) {
+		l->more = true;
+		return 1;
+	}
+	j = job_of_records(l->env, in);
+	if (j)
+		list_add(l, job_json(j));
+	job_free(j);
+	return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const char *x = json_string_value(json_object_get(*(json_t *const *)a, "job_id"));
+	const char *y = json_string_value(json_object_get(*(json_t *const *)b, "job_id"));
+
+	return strcmp(y, x);
+}
+
+static void list_env(struct list *all, struct brain *b, struct env *env)
+{
+	struct list l = {.env = env, .limit = all->limit};
+	struct index_txn *t;
+
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->env == env && (all->all || !j->over))
+			list_add(all, job_json(j));
+	if (!all->all || env_read_begin(env, &t) < 0)
+		return;
+	(void)index_jobs(t, list_ended, &l);
+	index_read_end(t);
+	for (size_t i = 0; i < l.n; i++)
+		list_add(all, l.jobs[i]);
+	free(l.jobs);
+	all->more |= l.more;
+}
+
+json_t *job_json_list(struct brain *b, struct env *env, bool all, size_t limit, bool *ret_more)
+{
+	struct list l = {.all = all, .limit = limit};
+	json_t *array = json_array();
+
+	for (struct env *e = b->envs; e; e = e->next)
+		if (!env || e == env)
+			list_env(&l, b, e);
+	if (l.n)
+		qsort(l.jobs, l.n, sizeof(*l.jobs), by_id);
+	for (size_t i = 0; i < l.n; i++) {
+		if (i < limit)
+			(void)json_array_append(array, l.jobs[i]);
+		json_decref(l.jobs[i]);
+	}
+	*ret_more = l.more || l.n > limit;
+	free(l.jobs);
+	return array;
 }

@@ -1,18 +1,16 @@
 #include "brain/job-impl.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/sha256.h"
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "wire/wire.pb-c.h"
 
 enum {
-	START_MS = 15000,
 	SETTLE_MS = 250,
 	JOBS_KEPT = 256,
+	INPUT_BYTES = 256 << 10,
+	WAITS_BYTES = 8 << 20, /* kept there of a stream whose reader is slower */
 };
 
 static void strv_free(char **v)
@@ -51,16 +49,13 @@ void job_free(struct job *j)
 	free(j->cwd);
 	free(j->principal);
 	free(j->key);
+	free(j->shell);
 	free(j->error_detail);
 	for (size_t i = 0; i < j->n_unsettled; i++)
 		free(j->unsettled[i].path);
 	free(j->unsettled);
 	buf_done(&j->input);
-	for (size_t i = 0; i < 2; i++)
-		if (j->out_fd[i] >= 0)
-			(void)close(j->out_fd[i]);
-	if (j->dir_fd >= 0)
-		(void)close(j->dir_fd);
+	job_output_close(j);
 	free(j);
 }
 
@@ -72,11 +67,66 @@ struct job *job_find(struct brain *b, const char *id)
 	return NULL;
 }
 
+int job_get(struct brain *b, const char *id, struct job **ret)
+{
+	struct job *j = job_find(b, id);
+	int r = -ENOENT;
+
+	if (j) {
+		*ret = j;
+		return 0;
+	}
+	for (struct env *env = b->envs; env && r == -ENOENT; env = env->next)
+		r = job_load(env, id, ret);
+	return r;
+}
+
 bool job_known(struct env *env, const char *id)
 {
 	struct job *j = job_find(env->brain, id);
 
 	return j && j->env == env;
+}
+
+int job_by_key(struct env *env, const char *key, struct job **ret)
+{
+	char id[ENTRY_JOB_MAX + 1] = "";
+	struct index_txn *t;
+	const char *found;
+	size_t n;
+	int r;
+
+	/* One whose record is not durable yet is in memory only. */
+	for (struct job *j = env->brain->jobs; j; j = j->next) {
+		if (j->env == env && j->key && strcmp(j->key, key) == 0) {
+			*ret = j;
+			return 0;
+		}
+	}
+	r = env_read_begin(env, &t);
+	if (r < 0)
+		return r;
+	r = index_job_by_key(t, key, &found, &n);
+	if (r == 0 && n < sizeof(id))
+		memcpy(id, found, n);
+	index_read_end(t);
+	return r < 0 ? r : job_load(env, id, ret);
+}
+
+bool job_is(const struct job *j, char *const *argv, const char *cwd)
+{
+	char **mine = j->argv;
+
+	if (strcmp(j->cwd, cwd) != 0)
+		return false;
+	for (; *mine && *argv && strcmp(*mine, *argv) == 0; mine++, argv++)
+		;
+	return !*mine && !*argv;
+}
+
+struct env *job_env(const struct job *j)
+{
+	return j->env;
 }
 
 const char *job_id(const struct job *j)
@@ -89,27 +139,30 @@ bool job_over(const struct job *j)
 	return j->over;
 }
 
-uint64_t job_output_bytes(const struct job *j, int stream)
+bool job_has_terminal(const struct job *j)
 {
-	return j->out_bytes[stream - 1];
+	return j->tty;
 }
 
-int job_output_fd(const struct job *j, int stream)
+bool job_reads_input(const struct job *j)
 {
-	return j->out_fd[stream - 1] >= 0 ? j->out_fd[stream - 1] : -ENOENT;
+	return (j->stdin_open || j->tty) && !j->input_eof;
+}
+
+int job_error_code(const struct job *j)
+{
+	/* Only what execve said of the command is 126 or 127; a bad directory is ours to say. */
+	if (!j->error_detail || strcmp(j->error_detail, "exec") != 0)
+		return 125;
+	return j->error == ENOENT ? 127 : j->error == EACCES || j->error == ENOEXEC ? 126 : 125;
 }
 
 int job_exit_code(const struct job *j)
 {
 	if (!j->over || j->unknown)
 		return -1;
-	/* Only what execve said of the command is 126 or 127; a bad directory is ours to say. */
-	if (j->error && !(j->error_detail && strcmp(j->error_detail, "exec") == 0))
-		return 125;
 	if (j->error)
-		return j->error == ENOENT			   ? 127
-		       : j->error == EACCES || j->error == ENOEXEC ? 126
-								   : 125;
+		return job_error_code(j);
 	if (j->timed_out)
 		return 124;
 	return j->signal ? 128 + j->signal : j->exit_code;
@@ -142,35 +195,6 @@ static void job_make_id(char *out, size_t size)
 	(void)snprintf(out, size, "j-%.*s", (int)n, text);
 }
 
-int job_open_files(struct job *j)
-{
-	static const char *const names[] = {"stdout", "stderr"};
-	cleanup_close int jobs = -1;
-	int r;
-
-	r = file_make_dir(j->env->dir_fd, "jobs");
-	if (r < 0)
-		return r;
-	jobs = file_open_dir(j->env->dir_fd, "jobs");
-	if (jobs < 0)
-		return jobs;
-	if (mkdirat(jobs, j->id, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	j->dir_fd = file_open_dir(jobs, j->id);
-	if (j->dir_fd < 0)
-		return j->dir_fd;
-	for (size_t i = 0; i < 2; i++) {
-		struct stat st;
-
-		j->out_fd[i] = openat(j->dir_fd, names[i],
-				      O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-		if (j->out_fd[i] < 0 || fstat(j->out_fd[i], &st) < 0)
-			return -errno;
-		j->out_bytes[i] = (uint64_t)st.st_size;
-	}
-	return 0;
-}
-
 static ProtobufCBinaryData bytes_of(const char *s)
 {
 	return (ProtobufCBinaryData){strlen(s), (uint8_t *)s};
@@ -191,21 +215,23 @@ static ProtobufCBinaryData *bytes_array(char **v, size_t *ret_n)
 	return a;
 }
 
+/* The buffer begins at input_had; what lies before input_sent is on its way. */
 void job_send_input(struct job *j)
 {
 	Limbwire__JobInput m = LIMBWIRE__JOB_INPUT__INIT;
+	uint64_t end = j->input_had + buf_len(&j->input);
 
-	if (!j->started || j->ended || !link_up(j->env))
+	if (!j->started || j->ended || j->input_unknown || !link_up(j->env))
 		return;
 	m.job = j->id;
-	while (buf_len(&j->input)) {
-		size_t n = MIN(buf_len(&j->input), (size_t)(256 << 10));
+	while (j->input_sent < end) {
+		size_t n = (size_t)MIN(end - j->input_sent, (uint64_t)INPUT_BYTES);
 
 		m.offset = j->input_sent;
-		if (link_send(j->env, WIRE_JOB_INPUT, &m.base, buf_data(&j->input), n) < 0)
+		if (link_send(j->env, WIRE_JOB_INPUT, &m.base,
+			      buf_data(&j->input) + (j->input_sent - j->input_had), n) < 0)
 			return;
 		j->input_sent += n;
-		buf_consume(&j->input, n);
 	}
 	if (j->input_eof && !j->input_eof_sent) {
 		m.offset = j->input_sent;
@@ -215,27 +241,67 @@ void job_send_input(struct job *j)
 	}
 }
 
-void job_input(struct job *j, const void *data, size_t n, bool eof)
+/* The environment has it up to here. The first time on a new line the rest goes again; what is
+ * told of a job of an earlier limbd is where our input begins. */
+void job_input_had(struct job *j, uint64_t bytes)
 {
-	if (j->ended)
+	uint64_t end = j->input_had + buf_len(&j->input);
+
+	if (bytes >= j->input_had && bytes <= end)
+		buf_consume(&j->input, (size_t)(bytes - j->input_had));
+	else if (!j->input_unknown)
 		return;
-	if (n)
-		(void)buf_add(&j->input, data, n);
+	j->input_had = bytes;
+	j->input_sent = MAX(j->input_sent, bytes);
+	if (j->input_unknown) {
+		j->input_unknown = j->input_eof_sent = false;
+		j->input_sent = bytes;
+	}
+	job_send_input(j);
+	job_tell(j, JOB_INPUT);
+}
+
+int job_input(struct job *j, const void *data, size_t n, bool eof)
+{
+	if (j->ended || !job_reads_input(j))
+		return -EPIPE;
+	if (n && buf_add(&j->input, data, n) < 0)
+		return -ENOBUFS;
 	if (eof)
 		j->input_eof = true;
 	job_send_input(j);
+	return 0;
 }
 
-void job_signal(struct job *j, int signo, const char *why)
+size_t job_input_waiting(const struct job *j)
+{
+	return buf_len(&j->input);
+}
+
+int job_signal(struct job *j, int signo, const char *why)
 {
 	Limbwire__JobSignal m = LIMBWIRE__JOB_SIGNAL__INIT;
 
 	if (j->ended)
-		return;
+		return -ESRCH;
 	m.job = j->id;
 	m.signal = (uint32_t)signo;
 	m.why = (char *)why;
-	(void)link_send(j->env, WIRE_JOB_SIGNAL, &m.base, NULL, 0);
+	return link_send(j->env, WIRE_JOB_SIGNAL, &m.base, NULL, 0);
+}
+
+int job_resize(struct job *j, uint32_t rows, uint32_t cols)
+{
+	Limbwire__JobSignal m = LIMBWIRE__JOB_SIGNAL__INIT;
+
+	if (j->ended || !j->tty)
+		return -ESRCH;
+	j->rows = rows;
+	j->cols = cols;
+	m.job = j->id;
+	m.rows = rows;
+	m.cols = cols;
+	return link_send(j->env, WIRE_JOB_SIGNAL, &m.base, NULL, 0);
 }
 
 static int job_send_start(struct job *j)
@@ -255,8 +321,12 @@ static int job_send_start(struct job *j)
 	m.cwd = bytes_of(j->cwd);
 	m.timeout_ms = j->timeout_ms;
 	m.tty = j->tty;
+	m.rows = j->rows;
+	m.cols = j->cols;
 	m.stdin_open = j->stdin_open;
 	m.settle_ms = SETTLE_MS;
+	m.output_limit_bytes = j->waits ? WAITS_BYTES : JOB_KEPT_BYTES;
+	m.output_waits = j->waits;
 	j->sent = true;
 	j->sent_in = j->env->session;
 	return link_send(j->env, WIRE_JOB_START, &m.base, NULL, 0);
@@ -318,6 +388,8 @@ static int job_record_start(struct job *j)
 	s.timeout_ms = j->timeout_ms;
 	s.tty = j->tty;
 	s.key = j->key ? j->key : (char *)"";
+	s.shell = j->shell ? j->shell : (char *)"";
+	s.stdin_open = j->stdin_open;
 	rec.job = j->id;
 	rec.principal = j->principal ? j->principal : (char *)"";
 	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
@@ -336,7 +408,7 @@ struct job *job_new(struct env *env, const char *id)
 	if (!j)
 		return NULL;
 	j->env = env;
-	j->dir_fd = j->out_fd[0] = j->out_fd[1] = -1;
+	j->dir_fd = j->steps_fd = j->out[0].fd = j->out[1].fd = -1;
 	buf_init(&j->input, 64 << 20);
 	if (id)
 		(void)snprintf(j->id, sizeof(j->id), "%s", id);
@@ -355,7 +427,7 @@ static void jobs_prune(struct brain *b)
 	unsigned n = 0;
 
 	while ((j = *p)) {
-		if (j->over && !j->fn && !j->refs && ++n > JOBS_KEPT) {
+		if (j->over && !j->watches && !j->refs && ++n > JOBS_KEPT) {
 			*p = j->next;
 			job_free(j);
 			continue;
@@ -371,11 +443,19 @@ void job_link_in(struct job *j)
 	j->env->brain->jobs = j;
 }
 
-int job_start(struct env *env, const struct job_spec *spec, job_watch_fn fn, void *userdata,
-	      struct job **ret)
+static char *copy(const char *s, bool *ok)
+{
+	char *c = s ? strdup(s) : NULL;
+
+	*ok = *ok && (c || !s);
+	return c;
+}
+
+int job_start(struct env *env, const struct job_spec *spec, struct job **ret)
 {
 	struct job *j = job_new(env, NULL);
 	char own[ENTRY_JOB_MAX + 16];
+	bool ok = true;
 	int r = -ENOMEM;
 
 	if (!j)
@@ -383,40 +463,63 @@ int job_start(struct env *env, const struct job_spec *spec, job_watch_fn fn, voi
 	j->argv = strv_copy(spec->argv, NULL);
 	(void)snprintf(own, sizeof(own), "LIMB_JOB=%s", j->id);
 	j->envp = strv_copy(spec->env, own);
-	j->cwd = strdup(spec->cwd);
-	if (spec->principal)
-		j->principal = strdup(spec->principal);
-	if (spec->key)
-		j->key = strdup(spec->key);
-	if (!j->argv || !j->envp || !j->cwd)
-		goto fail;
+	j->cwd = copy(spec->cwd, &ok);
+	j->principal = copy(spec->principal, &ok);
+	j->key = copy(spec->key, &ok);
+	j->shell = copy(spec->shell, &ok);
 	j->timeout_ms = spec->timeout_ms;
 	j->stdin_open = spec->stdin_open;
 	j->tty = spec->tty;
-	j->fn = fn;
-	j->userdata = userdata;
-	r = job_open_files(j);
-	if (r < 0)
-		goto fail;
-	r = job_record_start(j);
-	if (r < 0)
-		goto fail;
+	j->waits = spec->waits;
+	j->rows = spec->rows;
+	j->cols = spec->cols;
+	j->opened = true; /* there is no output yet */
+	if (ok && j->argv && j->envp)
+		r = job_record_start(j);
+	if (r < 0) {
+		job_free(j);
+		return r;
+	}
 	job_link_in(j);
 	*ret = j;
 	return 0;
-fail:
-	job_free(j);
-	return r;
 }
 
-void job_unwatch(struct job *j)
+/* ---- watching ---- */
+
+void job_watch(struct job *j, struct job_watch *w)
 {
-	j->fn = NULL;
-	j->userdata = NULL;
+	w->job = j;
+	w->next = j->watches;
+	j->watches = w;
 }
 
-void job_tell(struct job *j, bool over)
+void job_unwatch(struct job_watch *w)
 {
-	if (j->fn)
-		j->fn(j, over, j->userdata);
+	struct job *j = w->job;
+	struct job_watch **p;
+
+	if (!j)
+		return;
+	for (p = &j->watches; *p != w; p = &(*p)->next)
+		;
+	*p = w->next;
+	w->job = NULL;
+	/* What waited for it goes on. */
+	if (j->waits && !j->ended && link_up(j->env))
+		(void)job_output_ack(j, true);
+}
+
+void job_taken(struct job_watch *w)
+{
+	if (w->job->waits && !w->job->ended && link_up(w->job->env))
+		(void)job_output_ack(w->job, false);
+}
+
+void job_tell(struct job *j, enum job_event event)
+{
+	for (struct job_watch *w = j->watches, *next; w; w = next) {
+		next = w->next;
+		w->fn(w, event);
+	}
 }

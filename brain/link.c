@@ -256,6 +256,7 @@ static const struct {
 	[ENTRY_PACK_FULL] = {on_pack_full, true, true},
 	[ENTRY_HOSTILE] = {on_hostile, false, true},
 	[ENTRY_PONG] = {on_pong, false, false},
+	[ENTRY_JOB_INPUT] = {job_on_input, false, false},
 };
 
 /* 1: taken; 0: not now; negative: the line ends. */

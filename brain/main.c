@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "brain/commit.h"
 #include "brain/env.h"
+#include "brain/job.h"
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/rpc-server.h"
@@ -197,6 +198,9 @@ static int run(void)
 			life_forget_unmade(env);
 			continue;
 		}
+		jobs_resume(env);
+		if (!env->wanted)
+			jobs_lost(env);
 		view_start(env);
 		life_revive(env);
 	}

@@ -68,18 +68,18 @@ static int take_point(const struct index_point *p, void *userdata)
 	return 0;
 }
 
-static bool add_job(struct list *l, const struct index_job *j, uint64_t seq, int64_t ns,
+static bool add_job(struct list *l, const struct index_job *j, const struct index_job_record *rec,
 		    const char *kind)
 {
 	struct item *it;
 
-	if (!seq)
+	if (!rec->seq)
 		return true;
 	it = list_add(l);
 	if (!it)
 		return false;
-	it->seq = seq;
-	it->time_ns = ns;
+	it->seq = rec->seq;
+	it->time_ns = rec->time_ns;
 	it->automatic = true;
 	(void)snprintf(it->kind, sizeof(it->kind), "%s", kind);
 	copy_word(it->job, sizeof(it->job), j->id, j->id_len);
@@ -88,8 +88,8 @@ static bool add_job(struct list *l, const struct index_job *j, uint64_t seq, int
 
 static int take_job(const struct index_job *j, void *userdata)
 {
-	return !add_job(userdata, j, j->end, j->end_ns, "after_job") ||
-	       !add_job(userdata, j, j->start, j->start_ns, "before_job");
+	return !add_job(userdata, j, &j->end, "after_job") ||
+	       !add_job(userdata, j, &j->start, "before_job");
 }
 
 static int by_seq(const void *a, const void *b)
@@ -154,12 +154,12 @@ static int consistent(struct index_txn *t, uint64_t *ret_at)
 
 static int job_point(struct index_txn *t, const struct point *p, uint64_t *ret_at)
 {
-	uint64_t start, end;
-	int r = index_job(t, p->word, &start, &end);
+	struct index_job job;
+	int r = index_job(t, p->word, &job);
 
 	if (r < 0)
 		return r;
-	*ret_at = p->kind == POINT_BEFORE_JOB ? start : end;
+	*ret_at = p->kind == POINT_BEFORE_JOB ? job.start.seq : job.end.seq;
 	return *ret_at ? 0 : -ENOENT;
 }
 

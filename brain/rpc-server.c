@@ -21,7 +21,7 @@ struct client {
 	struct buf in;
 	struct call *call;
 	size_t queued;
-	bool closing;
+	bool closing, paused;
 };
 
 struct rpc_server {
@@ -94,7 +94,8 @@ static void client_send_json(struct client *c, json_t *o)
 	if (!c || c->closing)
 		return;
 	text = json_dumps(o, JSON_COMPACT);
-	if (!text) {
+	if (!text || strlen(text) > RPC_FRAME_MAX) {
+		free(text);
 		client_close(c);
 		return;
 	}
@@ -106,6 +107,7 @@ static void client_send_json(struct client *c, json_t *o)
 
 static void call_end(struct call *call)
 {
+	call_pause(call, false);
 	if (call->client)
 		call->client->call = NULL;
 	json_decref(call->id);
@@ -207,6 +209,16 @@ bool call_bytes(struct call *call, enum rpc_kind kind, const void *data, size_t 
 	if (!call->client)
 		return true;
 	client_send(call->client, kind, data, n);
+	return !call->client || call->client->queued < RPC_QUEUE_HIGH;
+}
+
+bool call_notify(struct call *call, const char *method, json_t *params)
+{
+	json_t *o =
+		json_pack("{s:s, s:s, s:o}", "jsonrpc", "2.0", "method", method, "params", params);
+
+	client_send_json(call->client, o);
+	json_decref(o);
 	return !call->client || call->client->queued < RPC_QUEUE_HIGH;
 }
 
@@ -335,8 +347,14 @@ static void client_request(struct client *c, json_t *m)
 		return;
 	}
 	if (!id) { /* a notification */
-		if (strcmp(method, "cancel") == 0 && c->call && c->call->on_cancel)
+		if (!c->call)
+			return;
+		if (strcmp(method, "cancel") != 0) {
+			if (c->call->on_notify)
+				c->call->on_notify(c->call, method, params);
+		} else if (c->call->on_cancel) {
 			c->call->on_cancel(c->call);
+		}
 		return;
 	}
 	if (c->call) {
@@ -414,6 +432,19 @@ static void client_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 		client_frame(c, p[4], p + RPC_HEADER_BYTES, len);
 		buf_consume(&c->in, RPC_HEADER_BYTES + len);
 	}
+}
+
+void call_pause(struct call *call, bool pause)
+{
+	struct client *c = call->client;
+
+	if (!c || c->closing || c->paused == pause)
+		return;
+	c->paused = pause;
+	if (pause)
+		(void)uv_read_stop((uv_stream_t *)&c->pipe);
+	else
+		(void)uv_read_start((uv_stream_t *)&c->pipe, client_alloc, client_read);
 }
 
 static bool client_allowed(struct client *c)

@@ -3,8 +3,9 @@
  * their answers (rpc.h has the bytes).
  *
  * A call is answered exactly once, by call_ok() or call_fail(); both end it.
- * When its client is gone first, call->on_cancel is called (once) and the answer,
- * which still has to be given, goes nowhere.  Only limbd's own user may connect.
+ * When its client is gone first, call->on_cancel is called (call->client is NULL then)
+ * and the answer, which still has to be given, goes nowhere.  A client that says
+ * "cancel" has it called, too, and waits for the answer.  Only limbd's own user may connect.
  */
 #ifndef BRAIN_RPC_SERVER_H
 #define BRAIN_RPC_SERVER_H
@@ -22,7 +23,8 @@ struct call {
 	void (*on_cancel)(struct call *call);
 	void (*on_stdin)(struct call *call, const void *data, size_t n, bool eof);
 	void (*on_drained)(struct call *call); /* room for call_bytes again */
-	void *op;			       /* the handler's own */
+	void (*on_notify)(struct call *call, const char *method, json_t *params);
+	void *op; /* the handler's own */
 };
 
 struct verb {
@@ -48,6 +50,10 @@ void call_progress(struct call *call, const char *text, uint64_t files, uint64_t
 /* Bytes for the client; false: its queue is above RPC_QUEUE_HIGH, wait for on_drained. */
 #define RPC_QUEUE_HIGH (1u << 20)
 bool call_bytes(struct call *call, enum rpc_kind kind, const void *data, size_t n);
+/* A notification; params are stolen. The answer is that of call_bytes(). */
+bool call_notify(struct call *call, const char *method, json_t *params);
+/* Nothing more is read from the client for now; no call stays so. */
+void call_pause(struct call *call, bool pause);
 
 /* Parameters. Strings hold as long as the call; bytes that are no UTF-8 are decoded. NULL,
  * false or the default when absent. */

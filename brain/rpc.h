@@ -15,11 +15,21 @@
  * replaced by '_').  The result is the contract's object.  An error has code 1,
  * the detail as message, and the contract's error object as `data`, with `exit`.
  * Notifications from limbd with method "progress" carry {text, files, bytes,
- * total_files?, total_bytes?}.
+ * total_files?, total_bytes?}; "output" (logs with json) {stream, offset, data,
+ * data_base64?, at}, "job" (attach) JOB as it is then.  Those to limbd: "cancel"; "resize" {rows, cols} (exec, attach).
  *
  * Bytes that are not UTF-8 travel in params as {"base64": "..."} in place of a
  * string.  When the connection closes, the call is cancelled (exec without -d:
- * the job gets SIGTERM, then SIGKILL).
+ * the job gets SIGTERM, then SIGKILL; with `outlive` it runs on, and only "cancel" ends
+ * it).  What a call does to a job in other verbs ends with the call, the job runs on.
+ *
+ * Params beside the flags: exec {json, stdin, outlive, rows, cols, term}, where `json`
+ * has head and tail of the output in the answer and none in frames, and `stdin` keeps
+ * the job's stdin open for frames 'i', with -d for `input`; wait, attach {json,
+ * max_output_bytes}; logs {json}, or {limit_bytes, wait_ms}: then the answer is JOB and
+ * `pieces`, an array of what "output" carries, `stdout_offset` and `stderr_offset` (where
+ * to go on), at most limit_bytes; when there is nothing it comes after wait_ms or when
+ * there is.
  *
  * This file is what both ends share; the server is rpc-server.c, the client
  * bridge/client.c.

@@ -1,129 +1,20 @@
-/* exec: a job, its streams and its end, for one client. */
-#include <fcntl.h>
-#include <signal.h>
+/* exec and shell: a job, its streams and its end, for one client. */
+#include <pwd.h>
 
 #include "base/clock.h"
-#include "base/io.h"
+#include "base/text.h"
 #include "brain/env.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/stream.h"
 #include "brain/verb.h"
 
 enum {
-	PIECE = 128 << 10,
-	KILL_MS = 3000,
 	MAX_OUTPUT = 1 << 20,
 	PATIENCE_MS = 4000, /* for an environment that is away; the contract allows 5 s */
+	QUEUE_MS = 24 * 3600 * 1000,
 	PATIENCE_STEP_MS = 20,
 };
-
-struct exec {
-	struct call *call;
-	struct job *job;
-	bool json, cancelled, over;
-	uint64_t max;
-	uint64_t sent[2];
-	uv_timer_t timer;
-	bool timer_made;
-};
-
-static void exec_closed(uv_handle_t *h)
-{
-	free(container_of((uv_timer_t *)h, struct exec, timer));
-}
-
-static void exec_free(struct exec *x)
-{
-	if (x->timer_made)
-		uv_close((uv_handle_t *)&x->timer, exec_closed);
-	else
-		free(x);
-}
-
-/* Sends what lies in the output files and the client has room for; true: all of it. */
-static bool exec_pump(struct exec *x)
-{
-	static uint8_t piece[PIECE];
-
-	if (x->json)
-		return true;
-	for (int s = 0; s < 2; s++) {
-		int fd = job_output_fd(x->job, s + 1);
-
-		while (fd >= 0 && x->sent[s] < job_output_bytes(x->job, s + 1)) {
-			uint64_t left = job_output_bytes(x->job, s + 1) - x->sent[s];
-			ssize_t n = io_pread_full(fd, piece, (size_t)MIN(left, (uint64_t)PIECE),
-						  x->sent[s], "exec.read");
-
-			if (n <= 0)
-				break;
-			x->sent[s] += (uint64_t)n;
-			if (!call_bytes(x->call, s ? RPC_STDERR : RPC_STDOUT, piece, (size_t)n))
-				return false;
-		}
-	}
-	return true;
-}
-
-static void exec_finish(struct exec *x)
-{
-	struct call *call = x->call;
-	json_t *result = job_json_exec(x->job, x->max, x->json);
-
-	job_unwatch(x->job);
-	call->op = NULL;
-	call->on_cancel = NULL;
-	call->on_stdin = NULL;
-	call->on_drained = NULL;
-	exec_free(x);
-	call_ok(call, result);
-}
-
-static void exec_watch(struct job *job, bool over, void *userdata)
-{
-	struct exec *x = userdata;
-
-	(void)job;
-	x->over |= over;
-	if (exec_pump(x) && x->over)
-		exec_finish(x);
-}
-
-static void exec_drained(struct call *call)
-{
-	struct exec *x = call->op;
-
-	if (x && exec_pump(x) && x->over)
-		exec_finish(x);
-}
-
-static void exec_stdin(struct call *call, const void *data, size_t n, bool eof)
-{
-	struct exec *x = call->op;
-
-	if (x)
-		job_input(x->job, data, n, eof);
-}
-
-static void exec_kill(uv_timer_t *t)
-{
-	struct exec *x = container_of(t, struct exec, timer);
-
-	job_signal(x->job, SIGKILL, "its client left");
-}
-
-static void exec_cancel(struct call *call)
-{
-	struct exec *x = call->op;
-
-	if (!x || x->cancelled)
-		return;
-	x->cancelled = true;
-	job_signal(x->job, SIGTERM, "its client left");
-	(void)uv_timer_init(call->brain->loop, &x->timer);
-	x->timer_made = true;
-	(void)uv_timer_start(&x->timer, exec_kill, KILL_MS, 0);
-}
 
 /* ---- the request ---- */
 
@@ -149,21 +40,24 @@ static char *assignment(const char *name, const char *value)
 }
 
 /* The whole environment of the command: a later name takes the place of an earlier one. */
-static char **exec_env(struct env *env, char **user)
+static char **exec_env(struct call *call, struct env *env, char **user)
 {
 	static const char *const fixed[] = {
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LANG=C.UTF-8",
-		"PAGER=cat",
-		"GIT_PAGER=cat",
-		"MANPAGER=cat",
 	};
+	static const char *const no_terminal[] = {"PAGER=cat", "GIT_PAGER=cat", "MANPAGER=cat"};
+	const char *term = call_str(call, "term");
+	bool ok = true, tty = call_bool(call, "tty");
 	char **v = NULL;
 	size_t n = 0;
-	bool ok = true;
 
 	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
 		ok = ok && env_append(&v, &n, strdup(fixed[i]));
+	for (size_t i = 0; !tty && i < ARRAY_SIZE(no_terminal); i++)
+		ok = ok && env_append(&v, &n, strdup(no_terminal[i]));
+	if (tty)
+		ok = ok && env_append(&v, &n, assignment("TERM", term ? term : "xterm-256color"));
 	ok = ok && env_append(&v, &n, assignment("HOME", env->root));
 	ok = ok && env_append(&v, &n, strdup(env->self_uid == 0 ? "USER=root" : "USER=user"));
 	ok = ok && env_append(&v, &n, assignment("LIMB_ENVIRONMENT", env->name));
@@ -190,6 +84,8 @@ static char **exec_env(struct env *env, char **user)
 
 static bool exec_refuse(struct call *call, struct env *env, char **argv, char **user)
 {
+	const char *key = call_str(call, "key");
+
 	for (char **u = user; u && *u; u++) {
 		if (strncmp(*u, "LIMB_", 5) == 0 || !strchr(*u, '=') || **u == '=') {
 			call_fail(call, "usage", env->name, NULL,
@@ -203,78 +99,148 @@ static bool exec_refuse(struct call *call, struct env *env, char **argv, char **
 			  "the command is missing, or an argument holds a NUL byte");
 		return true;
 	}
-	if (call_bool(call, "tty") || call_str(call, "shell")) {
-		call_fail(
-			call, "unsupported", env->name, NULL,
-			"this limbfs runs commands without a terminal; leave -t and --shell away");
+	if (json_object_get(call->params, "key") &&
+	    (!key || !*key || strlen(key) > INDEX_KEY_MAX || !text_utf8_ok(key, strlen(key)))) {
+		call_fail(call, "usage", env->name, NULL, "a key is text of 1 to %d bytes",
+			  INDEX_KEY_MAX);
+		return true;
+	}
+	if (call_str(call, "shell")) {
+		call_fail(call, "unsupported", env->name, "limb shell NAME",
+			  "this limbfs keeps no shell between commands; run them in one: "
+			  "sh -c 'cd DIR && ...'");
 		return true;
 	}
 	return false;
 }
 
-static void exec_now(struct call *call)
+/* Only limbd's own user may call. */
+static const char *principal(void)
 {
-	struct env *env = verb_live_env(call);
-	char **argv = NULL, **user = NULL;
-	struct job_spec spec = {0};
-	struct exec *x;
-	bool detach;
+	static char name[80];
+	const struct passwd *pw;
+
+	if (!*name) {
+		pw = getpwuid(geteuid());
+		if (pw && pw->pw_name && text_utf8_ok(pw->pw_name, strlen(pw->pw_name)))
+			(void)snprintf(name, sizeof(name), "%s", pw->pw_name);
+		else
+			(void)snprintf(name, sizeof(name), "uid:%u", (unsigned)geteuid());
+	}
+	return name;
+}
+
+/* first: this call has started the job; its client's input and its leaving are the job's. */
+static void exec_follow(struct call *call, struct job *job, bool first)
+{
+	bool json = call_bool(call, "json");
+	struct stream *s;
+
+	if (call_bool(call, "detach")) {
+		call_ok(call, job_json_exec(job, 0, false));
+		return;
+	}
+	s = stream_new(call, job, json ? STREAM_QUIET : STREAM_BYTES, STREAM_EXEC);
+	if (!s)
+		return;
+	s->input = s->kills = first;
+	s->outlive = call_bool(call, "outlive");
+	s->with_output = json;
+	s->max = (uint64_t)MAX((int64_t)2, call_int(call, "max_output_bytes", MAX_OUTPUT));
+	stream_go(s);
+}
+
+/* True: the key has a job already, and the call is answered by it. */
+static bool exec_again(struct call *call, struct env *env, char **argv)
+{
+	const char *key = call_str(call, "key"), *cwd = call_str(call, "cwd");
+	struct job *job;
 	int r;
 
-	if (!env)
-		return;
-	argv = call_strv(call, "argv");
-	user = call_strv(call, "env");
-	if (exec_refuse(call, env, argv, user))
-		goto out;
-	x = calloc(1, sizeof(*x));
-	spec.argv = argv;
-	spec.env = exec_env(env, user);
-	if (!x || !spec.env) {
-		free(x);
+	if (!key)
+		return false;
+	r = job_by_key(env, key, &job);
+	if (r == -ENOENT)
+		return false;
+	if (r < 0)
+		verb_fail_errno(call, env, r, "its jobs cannot be read");
+	else if (!job_is(job, argv, cwd ? cwd : ""))
+		call_fail_with(call, "conflict", json_pack("{s:s}", "job_id", job_id(job)),
+			       env->name, "use another --key",
+			       "the key was used for another command: job %s", job_id(job));
+	else
+		exec_follow(call, job, false);
+	return true;
+}
+
+static void exec_start(struct call *call, struct env *env, char **argv, char **user)
+{
+	struct job_spec spec = {.argv = argv, .principal = principal()};
+	struct job *job;
+	int r;
+
+	spec.env = exec_env(call, env, user);
+	if (!spec.env) {
 		call_fail(call, "internal", env->name, NULL, "out of memory");
-		goto out;
+		return;
 	}
-	detach = call_bool(call, "detach");
 	spec.cwd = call_str(call, "cwd") ? call_str(call, "cwd") : "";
 	spec.key = call_str(call, "key");
 	spec.timeout_ms = (uint64_t)MAX((int64_t)0, call_int(call, "timeout_ms", 0));
-	spec.stdin_open = call_bool(call, "stdin") && !detach;
-	x->call = call;
-	x->json = call_bool(call, "json");
-	x->max = (uint64_t)MAX((int64_t)2, call_int(call, "max_output_bytes", MAX_OUTPUT));
-	r = job_start(env, &spec, detach ? NULL : exec_watch, x, &x->job);
+	spec.stdin_open = call_bool(call, "stdin");
+	spec.tty = call_bool(call, "tty");
+	spec.waits = !call_bool(call, "detach") && !call_bool(call, "json");
+	spec.rows = (uint32_t)MIN(MAX(call_int(call, "rows", 0), 0L), (int64_t)UINT16_MAX);
+	spec.cols = (uint32_t)MIN(MAX(call_int(call, "cols", 0), 0L), (int64_t)UINT16_MAX);
+	r = job_start(env, &spec, &job);
 	call_strv_free(spec.env);
-	if (r < 0) {
-		free(x);
+	if (r < 0)
 		verb_fail_errno(call, env, r, "the job cannot be recorded");
-		goto out;
-	}
-	if (detach) {
-		call_ok(call, job_json_exec(x->job, 0, false));
-		free(x);
-		goto out;
-	}
-	call->op = x;
-	call->on_cancel = exec_cancel;
-	call->on_stdin = exec_stdin;
-	call->on_drained = exec_drained;
-out:
-	call_strv_free(argv);
-	call_strv_free(user);
+	else
+		exec_follow(call, job, true);
 }
 
-/* ---- an environment that is just coming back ---- */
+/* alive: it has to run now, or fails. */
+static bool exec_try(struct call *call, bool now)
+{
+	struct env *env = verb_env(call);
+	char **argv, **user;
+	bool answered = true;
+
+	if (!env)
+		return true;
+	argv = call_strv(call, "argv");
+	user = call_strv(call, "env");
+	if (exec_refuse(call, env, argv, user) || exec_again(call, env, argv))
+		;
+	else if (!now && !(link_up(env) && !env->halted && !env->failed))
+		answered = false;
+	else if (verb_live_env(call))
+		exec_start(call, env, argv, user);
+	call_strv_free(argv);
+	call_strv_free(user);
+	return answered;
+}
+
+/* ---- an environment that cannot run it yet ---- */
 
 struct patience {
 	struct call *call;
 	uv_timer_t timer;
 	uint64_t end_ms;
+	bool queue;
 };
 
 static void patience_closed(uv_handle_t *h)
 {
 	free(container_of((uv_timer_t *)h, struct patience, timer));
+}
+
+static void patience_end(struct patience *p)
+{
+	p->call->op = NULL;
+	p->call->on_cancel = NULL;
+	uv_close((uv_handle_t *)&p->timer, patience_closed);
 }
 
 static bool coming_back(struct call *call)
@@ -290,23 +256,58 @@ static void patience_tick(uv_timer_t *t)
 {
 	struct patience *p = container_of(t, struct patience, timer);
 	struct call *call = p->call;
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
+	bool now = !(p->queue || coming_back(call)) || clock_mono_ms() >= p->end_ms ||
+		   call->brain->stopping;
 
-	if (coming_back(call) && clock_mono_ms() < p->end_ms && !call->brain->stopping)
+	if (!now && env && !(link_up(env) && !env->halted))
 		return;
-	uv_close((uv_handle_t *)t, patience_closed);
-	exec_now(call);
+	patience_end(p);
+	/* It may have ended in between: then it is waited for anew, where that was asked for. */
+	if (now || !p->queue)
+		(void)exec_try(call, true);
+	else
+		verb_exec(call);
+}
+
+/* Nothing was started. */
+static void patience_cancel(struct call *call)
+{
+	patience_end(call->op);
+	call_fail(call, "env_unreachable", call_str(call, "name"), NULL,
+		  "given up before the environment could run it");
 }
 
 void verb_exec(struct call *call)
 {
-	struct patience *p = coming_back(call) ? calloc(1, sizeof(*p)) : NULL;
+	bool queue = call_bool(call, "queue");
+	struct patience *p;
 
+	if (exec_try(call, !queue && !coming_back(call)))
+		return;
+	p = calloc(1, sizeof(*p));
 	if (!p) {
-		exec_now(call);
+		(void)exec_try(call, true);
 		return;
 	}
 	p->call = call;
-	p->end_ms = clock_mono_ms() + PATIENCE_MS;
+	p->queue = queue;
+	p->end_ms = clock_mono_ms() + (queue ? QUEUE_MS : PATIENCE_MS);
+	call->op = p;
+	call->on_cancel = patience_cancel;
 	(void)uv_timer_init(call->brain->loop, &p->timer);
 	(void)uv_timer_start(&p->timer, patience_tick, PATIENCE_STEP_MS, PATIENCE_STEP_MS);
+}
+
+/* ---- shell ---- */
+
+void verb_shell(struct call *call)
+{
+	static const char choose[] =
+		"if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi";
+
+	(void)json_object_set_new(call->params, "argv",
+				  json_pack("[s, s, s]", "/bin/sh", "-c", choose));
+	verb_exec(call);
 }

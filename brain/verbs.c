@@ -6,18 +6,24 @@
 /* clang-format off */
 const struct verb verbs[] = {
 	{"accept", verb_accept},
+	{"attach", verb_attach},
 	{"cp", verb_cp},
 	{"create", life_create},
 	{"down", verb_down},
 	{"exec", verb_exec},
+	{"input", verb_input},
 	{"inspect", verb_inspect},
+	{"jobs", verb_jobs},
 	{"label", verb_label},
+	{"logs", verb_logs},
 	{"ls", verb_ls},
 	{"mv", verb_mv},
 	{"points", verb_points},
 	{"ps", verb_ps},
 	{"rebuild", life_rebuild},
 	{"rm", verb_rm},
+	{"shell", verb_shell},
+	{"signal", verb_signal},
 	{"start", life_start},
 	{"status", verb_status},
 	{"stop", life_stop},
@@ -25,6 +31,7 @@ const struct verb verbs[] = {
 	{"trust", verb_trust},
 	{"up", verb_up},
 	{"verify", verb_verify},
+	{"wait", verb_wait},
 	{NULL, NULL},
 };
 /* clang-format on */

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,6 +31,7 @@ struct client {
 	pid_t peer;
 	struct buf in, out;
 	int64_t last_id;
+	int signal;
 };
 
 /* State of the call in progress. */
@@ -40,7 +42,6 @@ struct run {
 	bool in_open;	/* stdin has more */
 	bool cancelled; /* limbd was told */
 	bool pipe_closed;
-	bool interrupted;
 	uint64_t end_ms; /* 0: none */
 	size_t written;	 /* of the payload of the frame at the head of c->in */
 	json_t *answer;
@@ -131,6 +132,11 @@ void client_free(struct client *c)
 	free(c);
 }
 
+int client_signal(const struct client *c)
+{
+	return c->signal;
+}
+
 pid_t client_peer_pid(const struct client *c)
 {
 	return c->peer;
@@ -184,6 +190,17 @@ static int read_stdin(struct run *run)
 		n = 0;
 	run->in_open = n > 0;
 	return queue_frame(run->c, RPC_STDIN, data, (size_t)n);
+}
+
+int client_send_size(struct client *c, int terminal)
+{
+	struct winsize ws;
+
+	if (ioctl(terminal, TIOCGWINSZ, &ws) < 0 || !ws.ws_row || !ws.ws_col)
+		return 0;
+	return queue_json(c, json_pack("{s:s, s:s, s:{s:i, s:i}}", "jsonrpc", "2.0", "method",
+				       "resize", "params", "rows", (int)ws.ws_row, "cols",
+				       (int)ws.ws_col));
 }
 
 static int cancel(struct run *run)
@@ -377,11 +394,16 @@ static int step(struct run *run)
 		return errno == EINTR ? 0 : -errno;
 
 	if (p[POLL_SIGNAL].revents) {
-		struct signalfd_siginfo si;
+		struct signalfd_siginfo si = {0};
 
 		(void)io_read_some(run->signal_fd, &si, sizeof(si), "client.signal");
-		run->interrupted = true;
-		r = cancel(run);
+		if (si.ssi_signo == SIGWINCH) {
+			if (run->call->terminal && *run->call->terminal >= 0)
+				r = client_send_size(c, *run->call->terminal);
+		} else {
+			c->signal = si.ssi_signo ? (int)si.ssi_signo : SIGINT;
+			r = cancel(run);
+		}
 	}
 	if (r >= 0 && p[POLL_OUTPUT].revents)
 		r = write_output(run, output);
@@ -401,18 +423,21 @@ static int step(struct run *run)
 	return r;
 }
 
-/* A descriptor that reports SIGINT, or -1 where our starter has it ignored. */
-static int catch_interrupt(sigset_t *ret_old)
+/* A descriptor that reports the signals that end a call, but those that our starter has
+ * ignored; and a terminal's changes. */
+static int catch_signals(sigset_t *ret_old)
 {
+	static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
 	struct sigaction sa;
 	sigset_t set;
 
 	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	if (sigaction(SIGINT, NULL, &sa) == 0 && sa.sa_handler == SIG_IGN)
-		sigemptyset(&set);
+	sigaddset(&set, SIGWINCH);
+	for (size_t i = 0; i < ARRAY_SIZE(ending); i++)
+		if (sigaction(ending[i], NULL, &sa) < 0 || sa.sa_handler != SIG_IGN)
+			sigaddset(&set, ending[i]);
 	(void)sigprocmask(SIG_BLOCK, &set, ret_old);
-	return sigismember(&set, SIGINT) ? signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK) : -1;
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static json_t *broken(int r)
@@ -422,7 +447,7 @@ static json_t *broken(int r)
 				   "limbd did not answer in time");
 	if (r == -ECONNRESET || r == -EPIPE)
 		return failure_new("daemon_unreachable",
-				   "start it again: limb up (what was running goes on)",
+				   "start it again: limb up (what was running goes on: limb jobs)",
 				   "limbd ended before it answered");
 	if (r == -EPROTO)
 		return failure_new("internal", "are limb and limbd of one version?",
@@ -440,7 +465,8 @@ enum client_outcome client_call(struct client *c, const struct client_call *call
 
 	if (call->deadline_ms)
 		run.end_ms = clock_mono_ms() + call->deadline_ms;
-	run.signal_fd = catch_interrupt(&old);
+	c->signal = 0;
+	run.signal_fd = catch_signals(&old);
 	r = queue_json(c, json_pack("{s:s, s:I, s:s, s:O}", "jsonrpc", "2.0", "id",
 				    (json_int_t)++c->last_id, "method", call->method, "params",
 				    call->params));
@@ -454,9 +480,9 @@ enum client_outcome client_call(struct client *c, const struct client_call *call
 		(void)close(run.signal_fd);
 	(void)sigprocmask(SIG_SETMASK, &old, NULL);
 
-	if (run.interrupted || run.pipe_closed) {
+	if (c->signal || run.pipe_closed) {
 		json_decref(run.answer);
-		return run.interrupted ? CLIENT_INTERRUPTED : CLIENT_PIPE_CLOSED;
+		return c->signal ? CLIENT_INTERRUPTED : CLIENT_PIPE_CLOSED;
 	}
 	if (r < 0) {
 		json_decref(run.answer);

@@ -10,8 +10,8 @@
  *
  * client_call() returns when the answer is there.  It moves stdin only as fast
  * as limbd reads, and reads limbd only as fast as stdout and stderr take it.
- * SIGINT cancels the call: limbd is told, and has CLIENT_CANCEL_MS to answer; a
- * second one does not wait.  A reader of stdout that is gone cancels it, too.
+ * SIGINT, SIGTERM and SIGHUP cancel the call: limbd is told, and has CLIENT_CANCEL_MS to
+ * answer; a second one does not wait.  A reader of stdout that is gone cancels it, too.
  *
  * Not for threads: signals are blocked while a call lasts.
  */
@@ -35,6 +35,7 @@ struct client_call {
 	int in_fd;	      /* read for 'i' frames; -1: none are sent */
 	int out_fd;	      /* where 'o' goes */
 	int err_fd;	      /* where 'r' goes */
+	int *terminal;	      /* when *terminal >= 0, changes of its size are told */
 	uint64_t deadline_ms; /* from now; 0: none */
 	/* Each notification of limbd; may be NULL. */
 	void (*notified)(const char *method, const json_t *params, void *userdata);
@@ -44,13 +45,16 @@ struct client_call {
 enum client_outcome {
 	CLIENT_RESULT,	    /* *ret_answer is the result */
 	CLIENT_FAILED,	    /* *ret_answer is a failure (failure.h), limbd's or ours */
-	CLIENT_INTERRUPTED, /* SIGINT; no answer is given */
+	CLIENT_INTERRUPTED, /* by a signal, client_signal(); no answer is given */
 	CLIENT_PIPE_CLOSED, /* nobody reads our stdout any more */
 };
 
 /* NULL, or the failure ("daemon_unreachable" with its remedy). Nothing is started. */
 json_t *client_connect(const struct places *places, struct client **ret);
 void client_free(struct client *c);
+int client_signal(const struct client *c); /* that interrupted the last call */
+/* During a call (`notified`): the terminal's size as it is now. */
+int client_send_size(struct client *c, int terminal);
 pid_t client_peer_pid(const struct client *c); /* limbd's */
 
 /* A client makes one call after the other. The answer is the caller's. */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "bridge/failure.h"
+#include "bridge/logs-client.h"
 #include "bridge/value.h"
 
 int exec_client_status(const json_t *result)
@@ -62,7 +63,38 @@ static void add_terminal(json_t *params)
 		(void)json_object_set_new(params, "term", json_string(term));
 }
 
+struct session {
+	struct client *client;
+	int terminal; /* ours, when it is raw; -1 */
+};
+
+static void terminal_take(struct session *s)
+{
+	if (s->terminal < 0 && terminal_raw())
+		s->terminal = STDIN_FILENO;
+}
+
+/* attach learns only from limbd that the job has a terminal. */
+static void notified(const char *method, const json_t *params, void *userdata)
+{
+	struct session *s = userdata;
+
+	if (strcmp(method, "job") != 0 || !json_is_true(json_object_get(params, "tty")) ||
+	    isatty(STDIN_FILENO) != 1)
+		return;
+	terminal_take(s);
+	if (s->terminal >= 0)
+		(void)client_send_size(s->client, s->terminal);
+}
+
 /* ---- results ---- */
+
+static json_t *first_word(const struct args *args)
+{
+	json_t *word = json_array_get(json_object_get(args->params, "argv"), 0);
+
+	return word ? json_incref(word) : json_string("the command");
+}
 
 /* The command did not run (126, 127: `detail` is then the step that failed), or nobody
  * knows what became of it. */
@@ -80,8 +112,7 @@ static void print_error(const struct args *args, const json_t *result)
 		log_error("the command cannot start in its directory: %s", error);
 		return;
 	}
-	command = json_pack("{s:O}", "argv",
-			    json_array_get(json_object_get(args->params, "argv"), 0));
+	command = json_pack("{s:o}", "argv", first_word(args));
 	if (detail && strchr(detail, ' '))
 		log_error("%s", text_escape_into(shown, sizeof(shown), detail, strlen(detail)));
 	else if (value_bytes(&b, command, "argv") >= 0)
@@ -103,6 +134,7 @@ static int print_result(const struct args *args, const json_t *result)
 	} else {
 		if (given(args, "detach") || args->quiet)
 			render_ids(&r, result, "job_id");
+		logs_client_left_out(result);
 		if (json_is_true(json_object_get(result, "timed_out")))
 			log_error("the command was ended: its --timeout passed");
 		else if (state && strcmp(state, "unknown") == 0 &&
@@ -115,6 +147,9 @@ static int print_result(const struct args *args, const json_t *result)
 		(void)log_error_errno(-errno, "cannot write to stdout");
 		return EXIT_COULD_NOT;
 	}
+	/* exec -d has done what was asked; who waited has not seen the end. */
+	if (strcmp(args->verb->name, "exec") != 0 && state && strcmp(state, "running") == 0)
+		return EXIT_DEADLINE;
 	return exec_client_status(result);
 }
 
@@ -126,35 +161,58 @@ static int die_of_pipe(void)
 	return 128 + SIGPIPE;
 }
 
+/* Whose stdin is the job's: of exec all; attach only where a person sits, as the end of a
+ * script's input is not meant for the job. */
+static bool takes_stdin(const struct args *args, bool tty)
+{
+	bool terminal = isatty(STDIN_FILENO) == 1;
+
+	switch (args->verb->name[0]) {
+	case 'a': return terminal && !args->json;
+	case 'w': return false;
+	default: return tty || !(args->json && terminal);
+	}
+}
+
 int exec_client_run(struct client *c, const struct args *args)
 {
-	bool tty = given(args, "tty"), detach = given(args, "detach"), raw = false;
+	bool shell = strcmp(args->verb->name, "shell") == 0;
+	bool tty = given(args, "tty") ||
+		   (shell && isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1);
 	/* With --json a person's terminal is no input that anybody meant. */
-	bool in = !detach && !(args->json && isatty(STDIN_FILENO) == 1);
+	bool in = takes_stdin(args, tty), detach = given(args, "detach");
+	struct session session = {.client = c, .terminal = -1};
 	struct client_call call = {
-		.method = "exec",
+		.method = args->verb->name,
 		.params = args->params,
-		.in_fd = in ? STDIN_FILENO : -1,
+		.in_fd = in && !detach ? STDIN_FILENO : -1,
 		.out_fd = STDOUT_FILENO,
 		.err_fd = STDERR_FILENO,
+		.terminal = &session.terminal,
+		.notified = notified,
+		.userdata = &session,
 	};
 	enum client_outcome outcome;
 	json_t *answer = NULL;
 	int status;
 
+	/* What a detached job reads comes by `limb input`. */
 	if (json_object_set_new(args->params, "json", json_boolean(args->json)) < 0 ||
-	    json_object_set_new(args->params, "stdin", json_boolean(in)) < 0)
+	    json_object_set_new(args->params, "stdin", json_boolean(in || detach)) < 0 ||
+	    json_object_set_new(args->params, "outlive", json_boolean(!tty)) < 0 ||
+	    json_object_set_new(args->params, "tty", json_boolean(tty)) < 0)
 		return log_oom(), EXIT_COULD_NOT;
 	if (tty) {
 		add_terminal(args->params);
-		raw = in && terminal_raw();
+		if (call.in_fd >= 0)
+			terminal_take(&session);
 	}
 	outcome = client_call(c, &call, &answer);
-	if (raw)
+	if (session.terminal >= 0)
 		terminal_restore();
 	switch (outcome) {
 	case CLIENT_FAILED: return failure_print(answer, args->json);
-	case CLIENT_INTERRUPTED: return EXIT_INTERRUPTED;
+	case CLIENT_INTERRUPTED: return 128 + client_signal(c);
 	case CLIENT_PIPE_CLOSED: return die_of_pipe();
 	case CLIENT_RESULT: break;
 	}

@@ -14,6 +14,7 @@
 #include "bridge/client.h"
 #include "bridge/exec-client.h"
 #include "bridge/failure.h"
+#include "bridge/logs-client.h"
 #include "bridge/places.h"
 #include "bridge/progress.h"
 #include "bridge/up.h"
@@ -82,15 +83,19 @@ static int call_daemon(const struct places *places, const struct args *args)
 	struct args printed = *args;
 	const struct verb *verb = args->verb;
 	struct verb silent;
+	int interrupted;
 
 	if (failure)
 		return failure_print(failure, args->json);
-	if (verb->handler == HANDLE_EXEC) {
-		int status = exec_client_run(c, args);
+	if (verb->handler == HANDLE_EXEC || verb->handler == HANDLE_LOGS) {
+		int status = verb->handler == HANDLE_EXEC ? exec_client_run(c, args)
+							  : logs_client_run(c, args);
 
 		client_free(c);
 		return status;
 	}
+	if (verb->handler == HANDLE_INPUT)
+		call.in_fd = STDIN_FILENO;
 	if (verb->handler == HANDLE_COPY && src && strcmp(src, "-") == 0)
 		call.in_fd = STDIN_FILENO;
 	/* The file is on stdout: nothing else goes there. */
@@ -104,11 +109,12 @@ static int call_daemon(const struct places *places, const struct args *args)
 	progress_init(&progress);
 	call.userdata = &progress;
 	outcome = client_call(c, &call, &answer);
+	interrupted = 128 + client_signal(c);
 	client_free(c);
 	progress_end(&progress);
 	switch (outcome) {
 	case CLIENT_FAILED: return failure_print(answer, printed.json);
-	case CLIENT_INTERRUPTED: return EXIT_INTERRUPTED;
+	case CLIENT_INTERRUPTED: return interrupted;
 	case CLIENT_PIPE_CLOSED:
 		(void)signal(SIGPIPE, SIG_DFL);
 		(void)raise(SIGPIPE);

@@ -313,3 +313,34 @@ void render_points(const struct render *r, const json_t *result)
 		(void)fprintf(r->out, "(%lld in all; see -n)\n",
 			      (long long)integer(result, "total"));
 }
+
+void render_jobs(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"JOB", "job_id", CELL_TEXT, false},
+		{"ENVIRONMENT", "environment", CELL_TEXT, false},
+		{"STATE", "state", CELL_TEXT, false},
+		{"EXIT", "exit_code", CELL_INTEGER, true},
+		{"TOOK", "duration_ms", CELL_MS, true},
+		{"STDOUT", "stdout_bytes", CELL_BYTES, true},
+		{"STDERR", "stderr_bytes", CELL_BYTES, true},
+		{"STARTED", "started_at", CELL_TEXT, false},
+		{"COMMAND", "argv", CELL_LIST, false},
+	};
+
+	render_table(r, json_object_get(result, "jobs"), c, ARRAY_SIZE(c));
+	if (json_is_true(json_object_get(result, "truncated")))
+		(void)fputs("there are more\n", r->out);
+}
+
+void render_input(const struct render *r, const json_t *result)
+{
+	render_text(r, result, "job_id");
+	(void)fprintf(r->out, ": %lld bytes\n", (long long)integer(result, "accepted_bytes"));
+}
+
+void render_signal(const struct render *r, const json_t *result)
+{
+	render_text(r, result, "job_id");
+	titled(r, ": ", result, "signal");
+}

@@ -6,6 +6,7 @@
 
 /* clang-format off */
 #define NAME_ARG {"name", VALUE_NAME, false, "NAME"}
+#define JOB_ARG {"job", VALUE_TEXT, false, "JOB"}
 
 const struct verb_flag verb_common_flags[] = {
 	{"json", 0, VALUE_SWITCH, NULL, NULL, "one JSON object on stdout"},
@@ -52,6 +53,41 @@ static const struct verb_flag exec_flags[] = {
 	{"max-output", 0, VALUE_SIZE, "max_output_bytes", "BYTES", "how much of each stream --json has (1M)"},
 	{"queue", 0, VALUE_SWITCH, "queue", NULL, "wait until the environment can run it"},
 	{"despite-unapplied", 0, VALUE_SWITCH, "despite_unapplied", NULL, "also with refused changes"},
+	{0},
+};
+
+static const struct verb_flag shell_flags[] = {
+	{"cwd", 'w', VALUE_PATH, "cwd", "DIR", "directory to start in (the root)"},
+	{"env", 'e', VALUE_ENV, "env", "K=V", "a variable, may be repeated"},
+	{"shell", 0, VALUE_TEXT, "shell", "NAME", "the shell session NAME"},
+	{0},
+};
+
+static const struct verb_flag jobs_flags[] = {
+	{"all", 'a', VALUE_SWITCH, "all", NULL, "also those that have ended"},
+	{0},
+};
+
+static const struct verb_flag logs_flags[] = {
+	{"follow", 'f', VALUE_SWITCH, "follow", NULL, "go on until the job ends"},
+	{"since", 0, VALUE_SIZE, "since", "OFFSET", "from this byte of each stream on"},
+	{"stream", 0, VALUE_TEXT, "stream", "stdout|stderr", "this one only"},
+	{0},
+};
+
+static const struct verb_flag wait_flags[] = {
+	{"timeout", 0, VALUE_SECONDS, "timeout_ms", "S", "give up after S seconds, status 124"},
+	{"max-output", 0, VALUE_SIZE, "max_output_bytes", "BYTES", "how much of each stream --json has (1M)"},
+	{0},
+};
+
+static const struct verb_flag attach_flags[] = {
+	{"max-output", 0, VALUE_SIZE, "max_output_bytes", "BYTES", "how much of each stream --json has (1M)"},
+	{0},
+};
+
+static const struct verb_flag input_flags[] = {
+	{"eof", 0, VALUE_SWITCH, "eof", NULL, "and that is the end of its input"},
 	{0},
 };
 
@@ -126,6 +162,20 @@ const struct verb verb_table[] = {
 	{"exec", "run a command in an environment", HANDLE_EXEC, EFFECT_RUN,
 		{NAME_ARG, {"argv", VALUE_ARGV, false, "-- CMD ARG..."}},
 		exec_flags, NULL, NULL, "job_id"},
+	{"shell", "a shell in an environment, on a terminal", HANDLE_EXEC, EFFECT_RUN,
+		{NAME_ARG}, shell_flags, NULL, NULL, "job_id"},
+	{"jobs", "commands that run, or ran", HANDLE_DAEMON, EFFECT_READ,
+		{{"name", VALUE_NAME, true, "NAME"}}, jobs_flags, NULL, render_jobs, "jobs/job_id"},
+	{"logs", "a job's output", HANDLE_LOGS, EFFECT_READ,
+		{JOB_ARG}, logs_flags, NULL, NULL, NULL},
+	{"wait", "wait for a job's end, exit as it did", HANDLE_EXEC, EFFECT_READ,
+		{JOB_ARG}, wait_flags, NULL, NULL, "job_id"},
+	{"attach", "be a job's terminal until it ends", HANDLE_EXEC, EFFECT_RUN,
+		{JOB_ARG}, attach_flags, NULL, NULL, "job_id"},
+	{"input", "give stdin to a job", HANDLE_INPUT, EFFECT_RUN,
+		{JOB_ARG}, input_flags, NULL, render_input, "job_id"},
+	{"signal", "send a signal to a job", HANDLE_DAEMON, EFFECT_RUN,
+		{JOB_ARG, {"signal", VALUE_TEXT, false, "SIG"}}, NULL, NULL, render_signal, "job_id"},
 	{"sync", "wait until everything is durable", HANDLE_DAEMON, EFFECT_READ,
 		{NAME_ARG}, sync_flags, NULL, render_sync, "seq"},
 	{"verify", "compare both sides, byte for byte", HANDLE_DAEMON, EFFECT_READ,

@@ -69,6 +69,8 @@ enum verb_effect {
 enum verb_handler {
 	HANDLE_DAEMON, /* one call of limbd, the result rendered */
 	HANDLE_EXEC,   /* exec-client.c */
+	HANDLE_LOGS,   /* logs-client.c */
+	HANDLE_INPUT,  /* one call, stdin as frames */
 	HANDLE_COPY,   /* one call, with '-' as frames */
 	HANDLE_UP,     /* up.c */
 	HANDLE_DOWN,

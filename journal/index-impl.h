@@ -228,7 +228,11 @@ int get_state(struct index *ix, MDB_txn *txn, struct index_state *ret);
 
 /* ---- index-point.c ---- */
 
+void key_text(struct key *k, const char *s); /* at most 255 bytes */
 int point_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body);
+
+/* ---- index-job.c ---- */
+
 int job_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body);
 
 #endif

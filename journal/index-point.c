@@ -3,13 +3,12 @@
 /*
  * point: seq -> at_seq u64, time i64, consistent u8, label length u8, kind length
  * u8, label, kind, job.  label: label -> at_seq u64; the newest of a name counts.
- * job: id -> start u64, end u64 (0: not yet), time of each i64.
  */
-enum { POINT_FIXED_BYTES = 19, JOB_ROW_BYTES = 32 };
+enum { POINT_FIXED_BYTES = 19 };
 
 #define TEXT_MAX 255
 
-static void key_text(struct key *k, const char *s)
+void key_text(struct key *k, const char *s)
 {
 	k->len = strlen(s);
 	memcpy(k->b, s, k->len);
@@ -51,62 +50,19 @@ int point_apply(struct index *ix, const struct log_record *rec, const Limb__Reco
 	return table_put(ix, TABLE_LABEL, &k, row, 8, 0);
 }
 
-int job_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body)
-{
-	uint8_t row[JOB_ROW_BYTES] = {0}, *p;
-	struct key k;
-	MDB_val v;
-	int r;
-
-	if (!body->job[0] || !text_fits(body->job))
-		return 0;
-	key_text(&k, body->job);
-	r = table_get(ix, TABLE_JOB, &k, &v);
-	if (r < 0 && r != -ENOENT)
-		return r;
-	if (r == 0 && v.mv_size == sizeof(row))
-		memcpy(row, v.mv_data, sizeof(row));
-	p = row + (rec->type == RECORD_JOB_START ? 0 : 8);
-	put_le64(p, rec->seq);
-	put_le64(p + 16, (uint64_t)rec->time_ns);
-	return table_put(ix, TABLE_JOB, &k, row, sizeof(row), 0);
-}
-
-static int get_text_key(struct index_txn *t, enum index_table table, const char *text, MDB_val *ret)
-{
-	MDB_val key = {.mv_size = strlen(text), .mv_data = (void *)(uintptr_t)text};
-
-	if (!text[0] || !text_fits(text))
-		return -ENOENT;
-	return index_error(mdb_get(t->txn, t->ix->dbi[table], &key, ret));
-}
-
 int index_label(struct index_txn *t, const char *label, uint64_t *ret_at_seq)
 {
-	MDB_val v;
+	MDB_val key = {.mv_size = strlen(label), .mv_data = (void *)(uintptr_t)label}, v;
 	int r;
 
-	r = get_text_key(t, TABLE_LABEL, label, &v);
+	if (!label[0] || !text_fits(label))
+		return -ENOENT;
+	r = index_error(mdb_get(t->txn, t->ix->dbi[TABLE_LABEL], &key, &v));
 	if (r < 0)
 		return r;
 	if (v.mv_size != 8)
 		return -EBADMSG;
 	*ret_at_seq = get_le64(v.mv_data);
-	return 0;
-}
-
-int index_job(struct index_txn *t, const char *job, uint64_t *ret_start, uint64_t *ret_end)
-{
-	MDB_val v;
-	int r;
-
-	r = get_text_key(t, TABLE_JOB, job, &v);
-	if (r < 0)
-		return r;
-	if (v.mv_size != JOB_ROW_BYTES)
-		return -EBADMSG;
-	*ret_start = get_le64(v.mv_data);
-	*ret_end = get_le64((uint8_t *)v.mv_data + 8);
 	return 0;
 }
 
@@ -169,46 +125,6 @@ int index_points(struct index_txn *t, uint64_t before, index_point_fn each, void
 	if (r < 0)
 		return r;
 	r = each_point(cursor, before, each, userdata);
-	mdb_cursor_close(cursor);
-	return MIN(r, 0);
-}
-
-static int each_job(MDB_cursor *cursor, index_job_fn each, void *userdata)
-{
-	MDB_cursor_op op = MDB_LAST;
-	struct index_job job;
-	MDB_val key, v;
-	int r;
-
-	for (;; op = MDB_PREV) {
-		r = index_error(mdb_cursor_get(cursor, &key, &v, op));
-		if (r < 0)
-			return r == -ENOENT ? 0 : r;
-		if (v.mv_size != JOB_ROW_BYTES)
-			return -EBADMSG;
-		job = (struct index_job){
-			.id = key.mv_data,
-			.id_len = key.mv_size,
-			.start = get_le64(v.mv_data),
-			.end = get_le64((uint8_t *)v.mv_data + 8),
-			.start_ns = (int64_t)get_le64((uint8_t *)v.mv_data + 16),
-			.end_ns = (int64_t)get_le64((uint8_t *)v.mv_data + 24),
-		};
-		r = each(&job, userdata);
-		if (r != 0)
-			return r;
-	}
-}
-
-int index_jobs(struct index_txn *t, index_job_fn each, void *userdata)
-{
-	MDB_cursor *cursor;
-	int r;
-
-	r = index_error(mdb_cursor_open(t->txn, t->ix->dbi[TABLE_JOB], &cursor));
-	if (r < 0)
-		return r;
-	r = each_job(cursor, each, userdata);
 	mdb_cursor_close(cursor);
 	return MIN(r, 0);
 }

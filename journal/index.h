@@ -9,7 +9,7 @@
  *	node	 node u64 -> born, version, links, struct node packed
  *	past_dirent  parent u64, name, 0, died u64 -> node, born
  *	past_node    node, died -> born, version, links, packed
- *	point	 seq -> Point; label -> seq;  job  id -> start/end seqs
+ *	point	 seq -> Point; label -> seq;  job  id -> its records; key -> id
  *	incarnation  u64 -> highest number;  recent  seq -> what changed
  * and beside index.N a file `index` that names the N and says whether that may
  * be trusted (index-mark.h). Who removes that file has the index made again.
@@ -56,7 +56,7 @@
 #include "journal/log.h"
 #include "journal/node.h"
 
-#define INDEX_FORMAT 2
+#define INDEX_FORMAT 3
 
 struct index;
 struct index_txn;
@@ -194,17 +194,27 @@ typedef int (*index_point_fn)(const struct index_point *p, void *userdata);
 int index_points(struct index_txn *t, uint64_t before, index_point_fn each, void *userdata);
 /* The position of the newest point with this label; -ENOENT. */
 int index_label(struct index_txn *t, const char *label, uint64_t *ret_at_seq);
-/* Records of a job's start and end, 0 where there is none yet; -ENOENT. */
-int index_job(struct index_txn *t, const char *job, uint64_t *ret_start, uint64_t *ret_end);
-struct index_job {
-	const char *id; /* bytes, not NUL-terminated */
-	size_t id_len;
-	uint64_t start, end; /* records; 0: none yet */
-	int64_t start_ns, end_ns;
+/* A job's records. seq 0: there is none (yet). Bodies as in the log, lent. */
+struct index_job_record {
+	uint64_t seq;
+	int64_t time_ns;
+	const uint8_t *body;
+	size_t n;
 };
+struct index_job {
+	const char *id; /* not NUL-terminated */
+	size_t id_len;
+	struct index_job_record start, end;
+};
+int index_job(struct index_txn *t, const char *job, struct index_job *ret); /* -ENOENT */
+/* The first job that was started with this key: id_len and id. */
+#define INDEX_KEY_MAX 200
+int index_job_by_key(struct index_txn *t, const char *key, const char **ret_id, size_t *ret_len);
 typedef int (*index_job_fn)(const struct index_job *job, void *userdata);
-/* All jobs, the id that sorts last first: ids begin with the time, so about the newest first. */
+/* All, by id, the last one first: ids of jobs begin with their time. */
 int index_jobs(struct index_txn *t, index_job_fn each, void *userdata);
+/* Those without an end. */
+int index_jobs_open(struct index_txn *t, index_job_fn each, void *userdata);
 
 /* Values of the table meta by name: "format" u32; "incarnation_body", the body of the newest
  * INCARNATION record. -ENOENT. */

@@ -173,7 +173,8 @@ bool holder_pipe_read(struct holder *h, unsigned i)
 		return false;
 	}
 	if (!h->reported && !h->forgotten) {
-		spool_add(&h->spools[i], block, (size_t)n);
+		if (spool_add(&h->spools[i], block, (size_t)n) < 0)
+			spool_skip(&h->spools[i], (size_t)n);
 		h->output_news = true;
 	}
 	return true;

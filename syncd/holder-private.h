@@ -14,7 +14,7 @@
 #include "base/buf.h"
 #include "syncd/feed.h"
 #include "syncd/link.h"
-#include "syncd/spool.h"
+#include "base/spool.h"
 #include "wire/wire.pb-c.h"
 
 /* What happens next, by time; 0 = never. */

@@ -59,7 +59,7 @@ static void on_start(struct holder *h, const uint8_t *data, size_t n)
 		return;
 	}
 	for (unsigned i = 0; i < 2; i++)
-		h->spools[i].limit_bytes = h->job->output_limit_bytes;
+		h->spools[i].limit_bytes = h->job->output_waits ? 0 : h->job->output_limit_bytes;
 	if (h->job->timeout_ms > 0)
 		holder_timer_set(h, TIMER_TIMEOUT, h->job->timeout_ms);
 }
@@ -245,14 +245,24 @@ static bool finished(const struct holder *h)
 	return h->reported && h->none_left && (h->link < 0 || buf_len(&h->out) == 0);
 }
 
+/* Where the command is to wait for its reader, its pipe is left full. Once it is over, all
+ * that it wrote is taken. */
+static bool has_room(const struct holder *h, unsigned i)
+{
+	const struct spool *s = &h->spools[i];
+
+	return !h->job || !h->job->output_waits || h->command_ended || h->forgotten ||
+	       s->total - s->acked < h->job->output_limit_bytes;
+}
+
 static void turn(struct holder *h)
 {
 	enum { SIGNALS, LINK, OUT0, OUT1, IN };
 	struct pollfd p[] = {
 		[SIGNALS] = {h->sigfd, POLLIN, 0},
 		[LINK] = {h->link, (short)(POLLIN | (buf_len(&h->out) > 0 ? POLLOUT : 0)), 0},
-		[OUT0] = {h->pipes[0], POLLIN, 0},
-		[OUT1] = {h->pipes[1], POLLIN, 0},
+		[OUT0] = {has_room(h, 0) ? h->pipes[0] : -1, POLLIN, 0},
+		[OUT1] = {has_room(h, 1) ? h->pipes[1] : -1, POLLIN, 0},
 		[IN] = {feed_wants(&h->feed) ? h->feed.fd : -1, POLLOUT, 0},
 	};
 

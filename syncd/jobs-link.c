@@ -312,6 +312,7 @@ static void on_hello(struct holder_link *l, const uint8_t *data, size_t n)
 	j->holder_pid = hello.holder_pid;
 	j->pid = hello.pid;
 	j->input_bytes = MAX(j->input_bytes, hello.input_bytes);
+	job_say_input(j);
 	if (buf_add(&l->out, buf_data(&j->waiting), buf_len(&j->waiting)) == 0)
 		buf_clear(&j->waiting);
 	link_send(l);

@@ -4,7 +4,7 @@
 #include "base/io.h"
 #include "base/util.h"
 #include "syncd/jobs-private.h"
-#include "syncd/spool.h"
+#include "base/spool.h"
 
 enum {
 	PIECE_BYTES = 64 << 10,

@@ -103,7 +103,8 @@ void job_free(struct job *j);	/* not its directory */
 void job_forget(struct job *j); /* and its directory */
 void job_answer_started(struct job *j, uint64_t request);
 bool job_id_ok(const char *id);
-void job_kill(struct job *j); /* because we end */
+void job_say_input(struct job *j); /* how much of its input is here */
+void job_kill(struct job *j);	   /* because we end */
 
 unsigned jobs_held(const struct jobs *js); /* with a living holder, as far as we know */
 

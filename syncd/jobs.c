@@ -295,6 +295,17 @@ static int add_input(struct job *j, const Limbwire__JobInput *m, const void *bul
 	return 0;
 }
 
+void job_say_input(struct job *j)
+{
+	Limbwire__JobInputHad m = LIMBWIRE__JOB_INPUT_HAD__INIT;
+
+	m.job = j->id;
+	m.bytes = j->input_bytes;
+	if (session_attached(j->jobs->session))
+		(void)session_send(j->jobs->session, SESSION_CONTROL, WIRE_JOB_INPUT_HAD, &m.base,
+				   NULL, 0);
+}
+
 void jobs_on_input(struct jobs *js, const Limbwire__JobInput *m, const void *bulk, size_t n)
 {
 	struct job *j = job_known(js, m->job);
@@ -313,6 +324,7 @@ void jobs_on_input(struct jobs *js, const Limbwire__JobInput *m, const void *bul
 			return;
 		}
 		j->input_bytes = m->offset + n;
+		job_say_input(j);
 	}
 	if (m->eof)
 		job_tell(j, LINK_INPUT_EOF, NULL, 0);
@@ -407,6 +419,9 @@ void jobs_welcome(struct jobs *js)
 	(void)send_list(js);
 	for (struct job *j = js->first; j; j = j->next) {
 		j->exit_sent = false;
+		/* Else its holder has not come back yet, and knows. */
+		if ((j->link || j->state == JOB_QUEUED) && !j->forgotten)
+			job_say_input(j);
 		for (unsigned i = 0; i < 2; i++)
 			j->sent[i] = j->acked[i];
 	}

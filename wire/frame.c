@@ -54,6 +54,7 @@ static const char *const type_names[] = {
 	[WIRE_PS_DONE] = "PS_DONE",
 	[WIRE_FREEZE] = "FREEZE",
 	[WIRE_FROZEN] = "FROZEN",
+	[WIRE_JOB_INPUT_HAD] = "JOB_INPUT_HAD",
 	[WIRE_PUSH] = "PUSH",
 };
 

@@ -72,6 +72,7 @@ enum wire_type {
 	WIRE_PS_DONE = 40,
 	WIRE_FREEZE = 41,
 	WIRE_FROZEN = 42,
+	WIRE_JOB_INPUT_HAD = 43,
 	WIRE_PUSH = 50,
 };
 

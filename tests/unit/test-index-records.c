@@ -132,6 +132,44 @@ static uint64_t job_record(struct journal *j, uint16_t type, const char *job)
 	return journal_record(j, type, &rec);
 }
 
+static uint64_t keyed_job(struct journal *j, const char *job, const char *key)
+{
+	Limb__JobStart start = LIMB__JOB_START__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	start.key = (char *)(uintptr_t)key;
+	rec.job = (char *)(uintptr_t)job;
+	rec.body_case = LIMB__RECORD__BODY_JOB_START;
+	rec.job_start = &start;
+	return journal_record(j, RECORD_JOB_START, &rec);
+}
+
+static void assert_job_body(const struct index_job_record *r, const char *job)
+{
+	Limb__Record *back = limb__record__unpack(NULL, r->n, r->body);
+
+	assert_non_null(back);
+	assert_string_equal(back->job, job);
+	limb__record__free_unpacked(back, NULL);
+	assert_true(r->time_ns > 1500000000000000000 && r->time_ns <= clock_real_ns());
+}
+
+static int print_job(const struct index_job *job, void *userdata)
+{
+	return buf_printf(userdata, "%.*s ", (int)job->id_len, job->id);
+}
+
+static void assert_jobs(struct index_txn *t, int (*list)(struct index_txn *, index_job_fn, void *),
+			const char *wanted)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	cleanup_free char *got = NULL;
+
+	assert_int_equal(list(t, print_job, &b), 0);
+	assert_int_equal(buf_to_str(&b, &got), 0);
+	assert_string_equal(got, wanted);
+}
+
 static int print_point(const struct index_point *p, void *userdata)
 {
 	/* Recorded a moment ago. */
@@ -139,23 +177,6 @@ static int print_point(const struct index_point *p, void *userdata)
 	return buf_printf(userdata, "%d@%d %.*s %.*s %.*s %d\n", (int)p->seq, (int)p->at_seq,
 			  (int)p->label_len, p->label, (int)p->kind_len, p->kind, (int)p->job_len,
 			  p->job, p->consistent);
-}
-
-static int print_job(const struct index_job *j, void *userdata)
-{
-	assert_true(j->start_ns > 0 && (j->end == 0) == (j->end_ns == 0));
-	return buf_printf(userdata, "%.*s %llu %llu\n", (int)j->id_len, j->id,
-			  (unsigned long long)j->start, (unsigned long long)j->end);
-}
-
-static void assert_jobs(struct index_txn *t, const char *wanted)
-{
-	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	cleanup_free char *got = NULL;
-
-	assert_int_equal(index_jobs(t, print_job, &b), 0);
-	assert_int_equal(buf_to_str(&b, &got), 0);
-	assert_string_equal(got, wanted);
 }
 
 static void assert_points(struct index_txn *t, uint64_t before, const char *wanted)
@@ -168,13 +189,54 @@ static void assert_points(struct index_txn *t, uint64_t before, const char *want
 	assert_string_equal(got, wanted);
 }
 
+/* A key leads to the first job that had it, whatever comes later, and to none before. */
+static void job_keys(void **state)
+{
+	char most[INDEX_KEY_MAX + 1], more[INDEX_KEY_MAX + 2];
+	struct index_txn *t;
+	struct journal j;
+	const char *id;
+	size_t n;
+
+	memset(most, 'k', sizeof(most));
+	most[INDEX_KEY_MAX] = 0;
+	memset(more, 'm', sizeof(more));
+	more[INDEX_KEY_MAX + 1] = 0;
+	journal_open(&j);
+	assert_int_equal(keyed_job(&j, "j-1", "k"), 1);
+	assert_int_equal(keyed_job(&j, "j-2", "k"), 2);
+	assert_int_equal(keyed_job(&j, "j-3", most), 3);
+	assert_int_equal(keyed_job(&j, "j-4", more), 4);
+	assert_int_equal(keyed_job(&j, "j-5", ""), 5);
+	assert_int_equal(job_record(&j, RECORD_JOB_END, "j-1"), 6);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(index_read_begin(j.ix, &t), 0);
+		assert_int_equal(index_job_by_key(t, "k", &id, &n), 0);
+		assert_int_equal(n, 3);
+		assert_memory_equal(id, "j-1", 3);
+		assert_int_equal(index_job_by_key(t, most, &id, &n), 0);
+		assert_memory_equal(id, "j-3", 3);
+		assert_int_equal(index_job_by_key(t, more, &id, &n), -ENOENT);
+		assert_int_equal(index_job_by_key(t, "", &id, &n), -ENOENT);
+		assert_int_equal(index_job_by_key(t, "j-1", &id, &n), -ENOENT);
+		assert_jobs(t, index_jobs, "j-5 j-4 j-3 j-2 j-1 ");
+		assert_jobs(t, index_jobs_open, "j-2 j-3 j-4 j-5 ");
+		index_read_end(t);
+		journal_close(&j);
+		assert_int_equal(unlinkat(scratch, "index", 0), 0);
+		journal_open(&j);
+	}
+	journal_close(&j);
+}
+
 /* Points are listed newest first, labels lead to their positions, jobs to their records. */
 static void points_and_jobs(void **state)
 {
 	static char long_label[300];
+	struct index_job job;
 	struct index_txn *t;
 	struct journal j;
-	uint64_t a, b;
+	uint64_t a;
 
 	memset(long_label, 'l', sizeof(long_label) - 1);
 	journal_open(&j);
@@ -196,12 +258,18 @@ static void points_and_jobs(void **state)
 		assert_int_equal(index_label(t, "two", &a), -ENOENT);
 		assert_int_equal(index_label(t, "", &a), -ENOENT);
 		assert_int_equal(index_label(t, long_label, &a), -ENOENT);
-		assert_int_equal(index_job(t, "j-1", &a, &b), 0);
-		assert_true(a == 2 && b == 5);
-		assert_int_equal(index_job(t, "j-2", &a, &b), 0);
-		assert_true(a == 4 && b == 0);
-		assert_int_equal(index_job(t, "j-3", &a, &b), -ENOENT);
-		assert_jobs(t, "j-2 4 0\nj-1 2 5\n");
+		assert_int_equal(index_job(t, "j-1", &job), 0);
+		assert_true(job.start.seq == 2 && job.end.seq == 5);
+		assert_job_body(&job.start, "j-1");
+		assert_job_body(&job.end, "j-1");
+		assert_int_equal(index_job(t, "j-2", &job), 0);
+		assert_true(job.start.seq == 4 && job.end.seq == 0 && job.end.n == 0);
+		assert_job_body(&job.start, "j-2");
+		assert_int_equal(index_job(t, "j-3", &job), -ENOENT);
+		assert_int_equal(index_job(t, "\1k", &job), -ENOENT);
+		assert_int_equal(index_job(t, "\2j-2", &job), -ENOENT);
+		assert_jobs(t, index_jobs, "j-2 j-1 ");
+		assert_jobs(t, index_jobs_open, "j-2 ");
 		assert_int_equal(index_seq(t), 7);
 		index_read_end(t);
 		journal_close(&j);
@@ -337,9 +405,8 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, scratch_setup, scratch_teardown)
 	static const struct CMUnitTest tests[] = {
-		TEST(incarnations_and_grants), TEST(points_and_jobs),
-		TEST(strange_bodies_in_a_log), TEST(purged_bodies),
-		TEST(recent_is_bounded),
+		TEST(incarnations_and_grants), TEST(points_and_jobs), TEST(job_keys),
+		TEST(strange_bodies_in_a_log), TEST(purged_bodies),   TEST(recent_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "syncd/spool.h"
+#include "base/spool.h"
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -35,9 +35,19 @@ static void leave_out(struct spool *s)
 	s->gap_end = end;
 }
 
-void spool_add(struct spool *s, const void *data, size_t n)
+int spool_add(struct spool *s, const void *data, size_t n)
 {
-	(void)io_pwrite_full(s->fd, data, n, s->total, "spool.write");
+	int r = io_pwrite_full(s->fd, data, n, s->total, "spool.write");
+
+	if (r < 0)
+		return r;
+	s->total += n;
+	leave_out(s);
+	return 0;
+}
+
+void spool_skip(struct spool *s, size_t n)
+{
 	s->total += n;
 	leave_out(s);
 }
