@@ -229,11 +229,9 @@ static void item_done(struct env *env, int r, const struct entry_head *e, void *
 
 static int into_begin_item(struct copy *c)
 {
-	static uint32_t last_push;
-
 	c->offset = 0;
 	c->item_sent = false;
-	c->push = ++last_push;
+	c->push = link_push_number();
 	return link_expect(c->env, ASK_MS, item_done, c, &c->request);
 }
 

@@ -134,6 +134,13 @@ int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg,
 	return link_send_raw(env, buf_data(&frame), buf_len(&frame));
 }
 
+uint32_t link_push_number(void)
+{
+	static uint32_t last;
+
+	return ++last ? last : ++last;
+}
+
 size_t link_queued(const struct env *env)
 {
 	return env->link ? env->link->out_bytes : 0;

@@ -40,6 +40,8 @@ int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg,
 int link_send_start(struct env *env, uint64_t durable_number);
 /* Ready frames (feed.c). */
 int link_send_raw(struct env *env, const void *frames, size_t n);
+/* For the next PUSH: never 0, nor one that is in use. */
+uint32_t link_push_number(void);
 size_t link_queued(const struct env *env);
 /* Hands limb-ingest a fresh pack. */
 int link_send_pack(struct env *env);

@@ -147,6 +147,7 @@ static void exec_follow(struct call *call, struct job *job, bool first)
 	s->outlive = call_bool(call, "outlive");
 	s->with_output = json;
 	s->max = (uint64_t)MAX((int64_t)2, call_int(call, "max_output_bytes", MAX_OUTPUT));
+	s->wait_ms = (uint64_t)MAX((int64_t)0, call_int(call, "wait_ms", 0));
 	stream_go(s);
 }
 
@@ -173,6 +174,20 @@ static bool exec_again(struct call *call, struct env *env, char **argv)
 	return true;
 }
 
+/* stdin_text: all of its input, or with `stdin` the first of it, in the call itself. */
+static void give_input(struct call *call, struct job *job)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	const json_t *v = json_object_get(call->params, "stdin_text");
+	const char *base64 = json_string_value(json_object_get(v, "base64"));
+	bool eof = !call_bool(call, "stdin");
+
+	if (base64 && text_unbase64(&b, base64, strlen(base64)) == 0)
+		(void)job_input(job, buf_data(&b), buf_len(&b), eof);
+	else
+		(void)job_input(job, json_string_value(v), json_string_length(v), eof);
+}
+
 static void exec_start(struct call *call, struct env *env, char **argv, char **user)
 {
 	struct job_spec spec = {.argv = argv, .principal = principal()};
@@ -187,7 +202,7 @@ static void exec_start(struct call *call, struct env *env, char **argv, char **u
 	spec.cwd = call_str(call, "cwd") ? call_str(call, "cwd") : "";
 	spec.key = call_str(call, "key");
 	spec.timeout_ms = (uint64_t)MAX((int64_t)0, call_int(call, "timeout_ms", 0));
-	spec.stdin_open = call_bool(call, "stdin");
+	spec.stdin_open = call_bool(call, "stdin") || json_object_get(call->params, "stdin_text");
 	spec.tty = call_bool(call, "tty");
 	spec.waits = !call_bool(call, "detach") && !call_bool(call, "json");
 	spec.rows = (uint32_t)MIN(MAX(call_int(call, "rows", 0), 0L), (int64_t)UINT16_MAX);
@@ -196,8 +211,11 @@ static void exec_start(struct call *call, struct env *env, char **argv, char **u
 	call_strv_free(spec.env);
 	if (r < 0)
 		verb_fail_errno(call, env, r, "the job cannot be recorded");
-	else
-		exec_follow(call, job, true);
+	if (r < 0)
+		return;
+	if (json_object_get(call->params, "stdin_text"))
+		give_input(call, job);
+	exec_follow(call, job, true);
 }
 
 /* alive: it has to run now, or fails. */

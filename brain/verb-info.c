@@ -8,6 +8,7 @@
 #include "brain/env.h"
 #include "brain/link.h"
 #include "brain/point.h"
+#include "brain/resolve.h"
 #include "brain/verb.h"
 #include "brain/view.h"
 
@@ -237,13 +238,13 @@ static void ls_environments(struct call *call)
 	call_ok(call, json_pack("{s:o}", "environments", list));
 }
 
-static void put_bytes(json_t *o, const char *key, const void *data, size_t n)
+void verb_put_bytes(json_t *o, const char *key, const void *data, size_t n)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	char key64[64];
 
-	if (text_utf8_ok(data, n)) {
-		set(o, key, json_stringn(data, n));
+	if (n == 0 || text_utf8_ok(data, n)) {
+		set(o, key, json_stringn(n ? data : "", n));
 		return;
 	}
 	if (text_utf8_replace(&b, data, n) == 0)
@@ -261,11 +262,20 @@ static uint32_t owner_number(struct env *env, uint8_t kind, uint32_t raw, bool g
 	return kind == NODE_OWNER_ROOT ? 0 : raw;
 }
 
-static json_t *entry_json(struct env *env, const char *dir, const char *name, size_t len,
-			  const struct index_node *n)
+void verb_put_hash(json_t *o, const char *key, const uint8_t sha256[SHA256_BYTES])
+{
+	char hash[8 + 2 * SHA256_BYTES];
+
+	memcpy(hash, "sha256:", 7);
+	text_hex(hash + 7, sha256, SHA256_BYTES);
+	set(o, key, json_string(hash));
+}
+
+json_t *verb_entry_json(struct env *env, const char *dir, const char *name, size_t len,
+			const struct index_node *n)
 {
 	_cleanup_(buf_done) struct buf path = BUF_INIT(0);
-	char text[CLOCK_TEXT_MAX], hash[8 + 2 * SHA256_BYTES];
+	char text[CLOCK_TEXT_MAX];
 	uint32_t uid = owner_number(env, n->n.uid_kind, n->n.uid, false);
 	uint32_t gid = owner_number(env, n->n.gid_kind, n->n.gid, true);
 	json_t *o = json_object();
@@ -274,8 +284,8 @@ static json_t *entry_json(struct env *env, const char *dir, const char *name, si
 	if (*dir && len)
 		(void)buf_add_u8(&path, '/');
 	(void)buf_add(&path, name, len);
-	put_bytes(o, "name", name, len);
-	put_bytes(o, "path", buf_data(&path), buf_len(&path));
+	verb_put_bytes(o, "name", name, len);
+	verb_put_bytes(o, "path", buf_data(&path), buf_len(&path));
 	set(o, "type", json_string(node_type_name(n->n.type)));
 	set(o, "size_bytes",
 	    number(n->n.type == NODE_TYPE_SYMLINK ? n->n.target_len : n->n.content.size_bytes));
@@ -293,13 +303,10 @@ static json_t *entry_json(struct env *env, const char *dir, const char *name, si
 	set(o, "modified_at", json_string(clock_format(text, n->n.mtime_ns)));
 	set(o, "inode", number(n->n.inode));
 	set(o, "links", number(n->links));
-	if (n->n.type == NODE_TYPE_FILE) {
-		memcpy(hash, "sha256:", 7);
-		text_hex(hash + 7, n->n.content.sha256, SHA256_BYTES);
-		set(o, "sha256", json_string(hash));
-	}
+	if (n->n.type == NODE_TYPE_FILE)
+		verb_put_hash(o, "sha256", n->n.content.sha256);
 	if (n->n.type == NODE_TYPE_SYMLINK)
-		put_bytes(o, "symlink_target", n->n.target, n->n.target_len);
+		verb_put_bytes(o, "symlink_target", n->n.target, n->n.target_len);
 	return o;
 }
 
@@ -309,7 +316,7 @@ struct lister {
 	const char *dir;
 	uint64_t at;
 	json_t *entries;
-	uint64_t total;
+	uint64_t total, limit;
 };
 
 static int ls_entry(const char *name, size_t len, uint64_t node, void *userdata)
@@ -318,23 +325,31 @@ static int ls_entry(const char *name, size_t len, uint64_t node, void *userdata)
 	struct index_node n;
 
 	l->total++;
-	if (l->total <= LS_MAX && index_get_node(l->t, node, l->at, &n) == 0)
-		(void)json_array_append_new(l->entries, entry_json(l->env, l->dir, name, len, &n));
+	if (l->total <= l->limit && index_get_node(l->t, node, l->at, &n) == 0)
+		(void)json_array_append_new(l->entries,
+					    verb_entry_json(l->env, l->dir, name, len, &n));
 	return 0;
 }
 
 static void ls_path(struct call *call, struct env *env, const char *path, uint64_t at)
 {
-	struct lister l = {.env = env, .dir = path, .at = at, .entries = json_array()};
+	_cleanup_(buf_done) struct buf resolved = BUF_INIT(INDEX_PATH_MAX);
+	struct lister l = {.env = env, .at = at, .entries = json_array()};
+	cleanup_free char *whole = NULL;
 	struct index_node n;
 	const char *name;
-	uint64_t node;
+	uint64_t node = 0;
 	json_t *o;
 	int r;
 
+	l.limit = (uint64_t)MIN(MAX((int64_t)1, call_int(call, "limit", LS_MAX)), (int64_t)LS_MAX);
 	r = env_read_begin(env, &l.t);
 	if (r == 0) {
-		r = index_lookup_path(l.t, path, strlen(path), at, &node);
+		r = resolve_path(env->root ? env->root : "", l.t, at, path,
+				 call_bool(call, "follow"), &resolved, &node);
+		if (r == 0)
+			r = node ? buf_to_str(&resolved, &whole) : -ENOENT;
+		path = l.dir = whole ? whole : path;
 		if (r == 0)
 			r = index_get_node(l.t, node, at, &n);
 		if (r == 0 && n.n.type == NODE_TYPE_DIRECTORY) {
@@ -347,23 +362,24 @@ static void ls_path(struct call *call, struct env *env, const char *path, uint64
 			(void)snprintf(dir, sizeof(dir), "%.*s",
 				       (int)MAX((ptrdiff_t)0, name - path - 1), path);
 			l.total = 1;
-			(void)json_array_append_new(l.entries,
-						    entry_json(env, dir, name, strlen(name), &n));
+			(void)json_array_append_new(
+				l.entries, verb_entry_json(env, dir, name, strlen(name), &n));
 		}
 		index_read_end(l.t);
 	}
 	if (r < 0) {
 		json_decref(l.entries);
 		call_fail(call, verb_code(r), env->name, "limb ls",
-			  "environment '%s' has no such file: %s", env->name, strerror(-r));
+			  "environment '%s' has no such file: %s", env->name,
+			  r == -EXDEV ? "a link on the way leads out of the root" : strerror(-r));
 		return;
 	}
 	o = json_object();
 	set(o, "environment", json_string(env->name));
 	set(o, "seq", number(at == INDEX_NOW ? env_seq(env) : at));
-	put_bytes(o, "path", path, strlen(path));
+	verb_put_bytes(o, "path", path, strlen(path));
 	set(o, "entries", l.entries);
-	set(o, "truncated", json_boolean(l.total > LS_MAX));
+	set(o, "truncated", json_boolean(l.total > l.limit));
 	set(o, "total", number(l.total));
 	call_ok(call, o);
 }

@@ -5,6 +5,7 @@
 #ifndef BRAIN_VERB_H
 #define BRAIN_VERB_H
 
+#include "base/sha256.h"
 #include "brain/rpc-server.h"
 
 void verb_up(struct call *call);
@@ -29,6 +30,13 @@ void verb_cp(struct call *call);
 void verb_mv(struct call *call);
 void verb_rm(struct call *call);
 
+/* For tools: text by lines, ENTRY of one path, search; a file written, or edited. */
+void verb_file_read(struct call *call);
+void verb_file_stat(struct call *call);
+void verb_file_search(struct call *call);
+void verb_file_write(struct call *call);
+void verb_file_edit(struct call *call);
+
 struct env *verb_env(struct call *call); /* or NULL and the call is answered */
 /* The same, and attached: else 125 not_running, env_unreachable, halted, hostile at once. */
 struct env *verb_live_env(struct call *call);
@@ -37,5 +45,13 @@ struct env *verb_live_env(struct call *call);
 char *verb_path(struct call *call, struct env *env, const char *path);
 const char *verb_code(int r);
 void verb_fail_errno(struct call *call, struct env *env, int r, const char *what);
+
+/* Values of the contract: text with its exact bytes beside it where it is no UTF-8, a hash,
+ * ENTRY. */
+struct index_node;
+void verb_put_bytes(json_t *o, const char *key, const void *data, size_t n);
+void verb_put_hash(json_t *o, const char *key, const uint8_t sha256[SHA256_BYTES]);
+json_t *verb_entry_json(struct env *env, const char *dir, const char *name, size_t len,
+			const struct index_node *n);
 
 #endif

@@ -203,6 +203,11 @@ int client_send_size(struct client *c, int terminal)
 				       (int)ws.ws_col));
 }
 
+static int queue_cancel(struct client *c)
+{
+	return queue_json(c, json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "cancel"));
+}
+
 static int cancel(struct run *run)
 {
 	uint64_t end = clock_mono_ms() + CLIENT_CANCEL_MS;
@@ -214,7 +219,7 @@ static int cancel(struct run *run)
 	run->cancelled = true;
 	run->in_open = false;
 	run->end_ms = run->end_ms ? MIN(run->end_ms, end) : end;
-	return queue_json(run->c, json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "cancel"));
+	return queue_cancel(run->c);
 }
 
 /* ---- receiving ---- */
@@ -456,6 +461,13 @@ static json_t *broken(int r)
 			   strerror(-r));
 }
 
+static int queue_request(struct client *c, const struct client_call *call)
+{
+	return queue_json(c, json_pack("{s:s, s:I, s:s, s:O}", "jsonrpc", "2.0", "id",
+				       (json_int_t)++c->last_id, "method", call->method, "params",
+				       call->params));
+}
+
 enum client_outcome client_call(struct client *c, const struct client_call *call,
 				json_t **ret_answer)
 {
@@ -467,9 +479,7 @@ enum client_outcome client_call(struct client *c, const struct client_call *call
 		run.end_ms = clock_mono_ms() + call->deadline_ms;
 	c->signal = 0;
 	run.signal_fd = catch_signals(&old);
-	r = queue_json(c, json_pack("{s:s, s:I, s:s, s:O}", "jsonrpc", "2.0", "id",
-				    (json_int_t)++c->last_id, "method", call->method, "params",
-				    call->params));
+	r = queue_request(c, call);
 	if (r >= 0)
 		r = flush_out(c);
 	if (r == -EPIPE)
@@ -491,4 +501,65 @@ enum client_outcome client_call(struct client *c, const struct client_call *call
 	}
 	*ret_answer = run.answer;
 	return run.failed ? CLIENT_FAILED : CLIENT_RESULT;
+}
+
+/* ---- for a loop of one's own ---- */
+
+int client_fd(const struct client *c)
+{
+	return c->fd;
+}
+
+bool client_wants_write(const struct client *c)
+{
+	return buf_len(&c->out) > 0;
+}
+
+static int flush_or_wait(struct client *c)
+{
+	int r = flush_out(c);
+
+	/* The reason may wait to be read. */
+	if (r == -EPIPE || r == -ECONNRESET) {
+		buf_clear(&c->out);
+		r = 0;
+	}
+	return r;
+}
+
+int client_begin(struct client *c, const struct client_call *call)
+{
+	int r = queue_request(c, call);
+
+	if (r >= 0 && call->in_data && call->in_n)
+		r = queue_frame(c, RPC_STDIN, call->in_data, call->in_n);
+	if (r >= 0 && call->in_data)
+		r = queue_frame(c, RPC_STDIN, NULL, 0);
+	return r < 0 ? r : flush_or_wait(c);
+}
+
+int client_cancel(struct client *c)
+{
+	int r = queue_cancel(c);
+
+	return r < 0 ? r : flush_or_wait(c);
+}
+
+int client_pump(struct client *c, const struct client_call *call, short revents,
+		enum client_outcome *ret_outcome, json_t **ret_answer)
+{
+	struct run run = {.c = c, .call = call};
+	int output, r = 0;
+
+	if (revents & POLLOUT)
+		r = flush_or_wait(c);
+	if (r >= 0 && revents & (POLLIN | POLLHUP | POLLERR))
+		r = read_socket(c);
+	if (r >= 0)
+		r = take_frames(&run, &output);
+	if (r >= 0 && !run.done)
+		return 0;
+	*ret_outcome = run.done && !run.failed ? CLIENT_RESULT : CLIENT_FAILED;
+	*ret_answer = run.done ? run.answer : broken(r);
+	return 1;
 }

@@ -31,8 +31,10 @@ struct client;
 
 struct client_call {
 	const char *method;
-	json_t *params;	      /* borrowed */
-	int in_fd;	      /* read for 'i' frames; -1: none are sent */
+	json_t *params;	     /* borrowed */
+	int in_fd;	     /* read for 'i' frames; -1: none are sent */
+	const void *in_data; /* client_begin(): at most RPC_FRAME_MAX; NULL: none */
+	size_t in_n;
 	int out_fd;	      /* where 'o' goes */
 	int err_fd;	      /* where 'r' goes */
 	int *terminal;	      /* when *terminal >= 0, changes of its size are told */
@@ -60,6 +62,21 @@ pid_t client_peer_pid(const struct client *c); /* limbd's */
 /* A client makes one call after the other. The answer is the caller's. */
 enum client_outcome client_call(struct client *c, const struct client_call *call,
 				json_t **ret_answer);
+
+/* ---- for a loop of one's own (limb mcp) ---- */
+
+/* Begins a call; nothing is read from stdin (in_data is sent in its place, and its end), and
+ * bytes of output are dropped. call and
+ * what it points at have to stay until the end. Poll client_fd() for POLLIN, and for
+ * POLLOUT while client_wants_write(). */
+int client_begin(struct client *c, const struct client_call *call);
+int client_fd(const struct client *c);
+bool client_wants_write(const struct client *c);
+/* After poll: 0, or 1: the call is over, with *ret_outcome (RESULT, FAILED) and the answer. */
+int client_pump(struct client *c, const struct client_call *call, short revents,
+		enum client_outcome *ret_outcome, json_t **ret_answer);
+/* Asks limbd to end the call; its answer still comes. */
+int client_cancel(struct client *c);
 
 /* True if nothing listens at the socket: what client_connect() failed with. */
 bool client_is_unreachable(const json_t *failure);

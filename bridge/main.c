@@ -15,6 +15,7 @@
 #include "bridge/exec-client.h"
 #include "bridge/failure.h"
 #include "bridge/logs-client.h"
+#include "bridge/mcp-config.h"
 #include "bridge/places.h"
 #include "bridge/progress.h"
 #include "bridge/up.h"
@@ -207,6 +208,25 @@ static int run_journal(const struct places *places, const struct args *args)
 	return run_program("limb-journal", "journal", argv, args->json);
 }
 
+static int run_mcp(const struct places *places, const struct args *args)
+{
+	const char *environment = text_param(args, "environment");
+	char *argv[10], **p = argv + 1;
+
+	*p++ = (char *)"--state";
+	*p++ = places->state;
+	*p++ = (char *)"--mount";
+	*p++ = places->mount;
+	*p++ = (char *)"--socket";
+	*p++ = places->socket;
+	if (environment) {
+		*p++ = (char *)"--environment";
+		*p++ = (char *)environment;
+	}
+	*p = NULL;
+	return run_program("limb-mcp", "bridge", argv, args->json);
+}
+
 /* ---- help ---- */
 
 static void help_flags(const struct verb_flag *f)
@@ -239,7 +259,8 @@ static int help_all(void)
 {
 	printf("usage: limb [--state DIR] VERB [flags] ARG...\n");
 	for (size_t i = 0; i < verb_table_count; i++)
-		printf("  %-16s %s\n", verb_table[i].name, verb_table[i].help);
+		if (verb_table[i].handler != HANDLE_TOOL)
+			printf("  %-16s %s\n", verb_table[i].name, verb_table[i].help);
 	printf("flags of every verb:\n");
 	help_flags(verb_common_flags);
 	return 0;
@@ -280,6 +301,10 @@ static int run(const struct args *args)
 	case HANDLE_UP: return call_up(&places, args);
 	case HANDLE_DOWN: return call_down(&places, args);
 	case HANDLE_DOCTOR: return run_doctor(&places, args);
+	case HANDLE_MCP: return run_mcp(&places, args);
+	case HANDLE_MCP_CONFIG:
+		return mcp_config_print(&places, text_param(args, "client"),
+					text_param(args, "environment"), args->json);
 	case HANDLE_JOURNAL: return run_journal(&places, args);
 	default: return call_daemon(&places, args);
 	}

@@ -123,6 +123,11 @@ static const struct verb_flag trust_flags[] = {
 	{0},
 };
 
+static const struct verb_flag mcp_flags[] = {
+	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where a call names none"},
+	{0},
+};
+
 static const struct verb_flag journal_verify_flags[] = {
 	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
 	{0},
@@ -206,6 +211,20 @@ const struct verb verb_table[] = {
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
 	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_dump_flags, NULL, NULL, NULL},
+	{"mcp", "serve agents: the Model Context Protocol on stdin and stdout", HANDLE_MCP, EFFECT_READ,
+		{{0}}, mcp_flags, NULL, NULL, NULL},
+	{"mcp-config", "what an agent's client reads to start limb mcp", HANDLE_MCP_CONFIG, EFFECT_READ,
+		{{"client", VALUE_TEXT, false, "claude|codex|cursor|vscode"}}, mcp_flags, NULL, NULL, NULL},
+	{"file_read", "lines of a text file", HANDLE_TOOL, EFFECT_READ,
+		{{0}}, NULL, NULL, NULL, NULL},
+	{"file_stat", "type, size, mode, time and hash of one entry", HANDLE_TOOL, EFFECT_READ,
+		{{0}}, NULL, NULL, NULL, NULL},
+	{"file_search", "files by name and content", HANDLE_TOOL, EFFECT_READ,
+		{{0}}, NULL, NULL, NULL, NULL},
+	{"file_write", "make or replace a file", HANDLE_TOOL, EFFECT_CHANGE,
+		{{0}}, NULL, NULL, NULL, NULL},
+	{"file_edit", "replace text in a file", HANDLE_TOOL, EFFECT_CHANGE,
+		{{0}}, NULL, NULL, NULL, NULL},
 	{"help", "this list, or what a verb takes", HANDLE_HELP, EFFECT_READ,
 		{{"verb", VALUE_TEXT, true, "VERB"}, {"word", VALUE_TEXT, true, ""}},
 		NULL, NULL, NULL, NULL},
@@ -219,6 +238,8 @@ const struct verb *verb_find(const char *first, const char *second, int *ret_wor
 	for (size_t i = 0; i < verb_table_count; i++) {
 		const char *name = verb_table[i].name, *space = strchr(name, ' ');
 
+		if (verb_table[i].handler == HANDLE_TOOL)
+			continue;
 		if (!space) {
 			if (strcmp(name, first) != 0)
 				continue;
@@ -231,6 +252,14 @@ const struct verb *verb_find(const char *first, const char *second, int *ret_wor
 			return &verb_table[i];
 		}
 	}
+	return NULL;
+}
+
+const struct verb *verb_named(const char *name)
+{
+	for (size_t i = 0; i < verb_table_count; i++)
+		if (strcmp(verb_table[i].name, name) == 0)
+			return &verb_table[i];
 	return NULL;
 }
 

@@ -77,6 +77,9 @@ enum verb_handler {
 	HANDLE_JOURNAL, /* executes limb-journal */
 	HANDLE_DOCTOR,	/* executes limb-doctor */
 	HANDLE_HELP,
+	HANDLE_MCP,	   /* executes limb-mcp */
+	HANDLE_MCP_CONFIG, /* mcp-config.c */
+	HANDLE_TOOL,	   /* no word of the command line: a call of limbd that tools make */
 };
 
 #define VERB_ARGS_MAX 3
@@ -100,7 +103,9 @@ extern const size_t verb_table_count;
 /* Flags of every verb. */
 extern const struct verb_flag verb_common_flags[];
 
-/* The verb of one or two words; *ret_words says how many were its name. NULL. */
+/* Any of them, by the whole name. */
+const struct verb *verb_named(const char *name);
+/* The verb of one or two words, but for those that only tools have; *ret_words says how many were its name. NULL. */
 const struct verb *verb_find(const char *first, const char *second, int *ret_words);
 
 const char *verb_effect_text(enum verb_effect effect);
