@@ -296,6 +296,11 @@ static void test_table(void **state)
 		(void)snprintf(first, sizeof(first), "%.*s",
 			       (int)(space ? space - v->name : (ptrdiff_t)strlen(v->name)),
 			       v->name);
+		assert_ptr_equal(verb_named(v->name), v);
+		if (v->handler == HANDLE_TOOL) {
+			assert_null(verb_find(first, NULL, &words));
+			continue;
+		}
 		assert_ptr_equal(verb_find(first, space ? space + 1 : NULL, &words), v);
 		assert_int_equal(words, space ? 2 : 1);
 		assert_int_equal(args_usage(&b, v), 0);
