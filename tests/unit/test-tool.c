@@ -25,7 +25,9 @@ static bool verb_has(const struct verb *v, const char *param)
 static void every_tool_is_a_verb(void **state)
 {
 	/* What the command line says by other means: NAME@POINT:PATH, how it prints. */
-	static const char *const tools_only[] = {"name", "point", "limit", "wait_ms"};
+	static const char *const tools_only[] = {
+		"name",	      "point",	  "limit",	  "wait_ms",	  "stdin",
+		"stdin_text", TOOL_INPUT, "since_stdout", "since_stderr", "limit_bytes"};
 
 	(void)state;
 	for (size_t i = 0; i < tool_table_count; i++) {
