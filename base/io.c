@@ -352,6 +352,16 @@ int io_fdatasync(int fd, const char *point)
 	return (int)visit_end(&v, r);
 }
 
+int io_syncfs(int fd, const char *point)
+{
+	struct visit v;
+	int r = 0;
+
+	if (visit_step(&v, point) && TEMP_FAILURE_RETRY(syncfs(fd)) < 0)
+		r = -errno;
+	return (int)visit_end(&v, r);
+}
+
 int io_ftruncate(int fd, uint64_t size_bytes, const char *point)
 {
 	struct visit v;

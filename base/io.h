@@ -38,6 +38,7 @@ ssize_t io_writev_some(int fd, const struct iovec *iov, int n, const char *point
 
 int io_fsync(int fd, const char *point);
 int io_fdatasync(int fd, const char *point);
+int io_syncfs(int fd, const char *point);
 int io_ftruncate(int fd, uint64_t size_bytes, const char *point);
 int io_renameat(int from_dir, const char *from, int to_dir, const char *to, const char *point);
 int io_unlinkat(int dir, const char *name, int flags, const char *point);

@@ -7,6 +7,7 @@
 #include "brain/commit.h"
 #include "brain/job.h"
 #include "brain/life.h"
+#include "brain/guest.h"
 #include "brain/link.h"
 #include "wire/wire.pb-c.h"
 
@@ -60,7 +61,7 @@ void attach_expect(struct env *env, const char *why, bool fresh, bool restoring)
 
 /* ---- WELCOME ---- */
 
-static void welcome_send(struct env *env, enum attach_mode mode, bool set_mark)
+void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 {
 	Limbwire__Welcome w = LIMBWIRE__WELCOME__INIT;
 	uint64_t durable = 0;
@@ -73,7 +74,7 @@ static void welcome_send(struct env *env, enum attach_mode mode, bool set_mark)
 	w.protocol = WIRE_PROTOCOL_VERSION;
 	w.capabilities = env->network ? WIRE_CAP_LZ4 : 0;
 	w.brain_id = (ProtobufCBinaryData){sizeof(env->brain->id), env->brain->id};
-	w.environment_id = (ProtobufCBinaryData){sizeof(env->id), env->id};
+	w.environment_id = (ProtobufCBinaryData){sizeof(env->wire_id), env->wire_id};
 	w.environment_name = env->name;
 	w.incarnation = env->incarnation;
 	w.term = env->brain->term;
@@ -108,57 +109,100 @@ static void incarnation_durable(int r, uint64_t seq, void *userdata)
 
 	(void)seq;
 	if (r == 0 && env->link && env->link == b->link) {
-		welcome_send(env, b->mode, b->set_mark);
+		attach_welcome(env, b->mode, b->set_mark);
 		life_attached(env, b->mode);
 	}
 	free(b);
 }
 
-static int incarnation_begin(struct env *env, const struct entry_hello *h,
-			     const struct attach_decision *d)
+/* The first half says whose the root is, the second which incarnation's. */
+static void mark_of(const struct env *env, uint8_t half[8])
 {
-	Limb__Record rec = LIMB__RECORD__INIT;
-	Limb__Incarnation inc = LIMB__INCARNATION__INIT;
-	struct beginning *b = calloc(1, sizeof(*b));
+	static const char what[] = "limb mark";
+	uint8_t hash[SHA256_BYTES], text[sizeof(what) + sizeof(env->id)];
+
+	memcpy(text, what, sizeof(what));
+	memcpy(text + sizeof(what), env->id, sizeof(env->id));
+	sha256(text, sizeof(text), hash);
+	memcpy(half, hash, 8);
+}
+
+bool attach_mark_is_ours(const struct env *env, const uint8_t mark[16])
+{
+	uint8_t half[8];
+
+	mark_of(env, half);
+	return memcmp(mark, half, sizeof(half)) == 0;
+}
+
+void attach_make_mark(const struct env *env, uint8_t mark[16])
+{
+	mark_of(env, mark);
+	random_bytes(mark + 8, 8);
+}
+
+int attach_grant(struct env *env)
+{
 	struct index_txn *t;
 	int r;
 
-	if (!b)
-		return -ENOMEM;
 	r = env_read_begin(env, &t);
-	if (r < 0) {
-		free(b);
+	if (r < 0)
 		return r;
-	}
 	env->grant_first = MAX(index_next_node(t), NODE_ROOT + 1);
 	index_read_end(t);
 	env->grant_end = env->grant_first + NODE_GRANT;
 	env->node_used = env->grant_first - 1;
-	env->incarnation++;
-	if (d->set_mark)
-		random_bytes(env->mark, sizeof(env->mark));
+	return 0;
+}
 
-	inc.provider = env->provider;
-	inc.target = env->target ? env->target : (char *)"";
-	inc.handle = env->handle ? env->handle : (char *)"";
-	inc.root = env->root;
-	inc.host_root = env->host_root ? env->host_root : (char *)"";
-	inc.unheld = h->unheld;
-	inc.syncd_version = env->syncd_version;
+int attach_record(struct env *env, const struct env *to, enum record_type type, const char *why,
+		  commit_fn fn, void *userdata)
+{
+	Limb__Record rec = LIMB__RECORD__INIT;
+	Limb__Incarnation inc = LIMB__INCARNATION__INIT;
+
+	inc.provider = to->provider;
+	inc.target = to->target ? to->target : (char *)"";
+	inc.handle = to->handle ? to->handle : (char *)"";
+	inc.root = to->root;
+	inc.host_root = to->host_root ? to->host_root : (char *)"";
+	inc.unheld = to->unheld;
+	inc.syncd_version = (char *)to->syncd_version;
 	inc.syncd_sha256 =
-		(ProtobufCBinaryData){sizeof(h->syncd_sha256), (uint8_t *)h->syncd_sha256};
-	inc.machine_id = (ProtobufCBinaryData){sizeof(h->boot_id), (uint8_t *)h->boot_id};
-	inc.node_grant_first = env->grant_first;
-	inc.node_grant_end = env->grant_end;
-	inc.why = (char *)(env->next_why ? env->next_why : "restart");
-	inc.mark = (ProtobufCBinaryData){sizeof(env->mark), env->mark};
-	inc.self_uid = h->self_uid;
-	inc.self_gid = h->self_gid;
+		(ProtobufCBinaryData){sizeof(to->syncd_sha256), (uint8_t *)to->syncd_sha256};
+	inc.machine_id = (ProtobufCBinaryData){sizeof(to->boot_id), (uint8_t *)to->boot_id};
+	inc.node_grant_first = to->grant_first;
+	inc.node_grant_end = to->grant_end;
+	inc.why = (char *)why;
+	inc.mark = (ProtobufCBinaryData){sizeof(to->mark), (uint8_t *)to->mark};
+	inc.self_uid = to->self_uid;
+	inc.self_gid = to->self_gid;
+	inc.from_incarnation = to == env ? 0 : env->incarnation;
 	rec.body_case = LIMB__RECORD__BODY_INCARNATION_START;
 	rec.incarnation_start = &inc;
-	rec.incarnation = env->incarnation;
+	rec.incarnation = to->incarnation;
+	return commit_submit(env, type, &rec, fn, userdata);
+}
+
+static int incarnation_begin(struct env *env, const struct attach_decision *d)
+{
+	struct beginning *b = calloc(1, sizeof(*b));
+	int r;
+
+	if (!b)
+		return -ENOMEM;
+	r = attach_grant(env);
+	if (r < 0) {
+		free(b);
+		return r;
+	}
+	env->incarnation++;
+	if (d->set_mark)
+		attach_make_mark(env, env->mark);
 	*b = (struct beginning){env, env->link, d->mode, d->set_mark};
-	r = commit_submit(env, RECORD_INCARNATION, &rec, incarnation_durable, b);
+	r = attach_record(env, env, RECORD_INCARNATION, env->next_why ? env->next_why : "restart",
+			  incarnation_durable, b);
 	if (r < 0)
 		free(b);
 	return r;
@@ -191,7 +235,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 			env->name);
 		return -EPROTO;
 	}
-	if (memcmp(h->environment_id, env->id, sizeof(env->id)) != 0) {
+	if (memcmp(h->environment_id, env->wire_id, sizeof(env->wire_id)) != 0) {
 		(void)env_set_reason(env, "stale_incarnation",
 				     "another environment's limb-syncd answers there");
 		return -EPROTO;
@@ -205,6 +249,9 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	env->unheld = h->unheld;
 	env->self_uid = h->self_uid;
 	env->self_gid = h->self_gid;
+	memcpy(env->boot_id, h->boot_id, sizeof(env->boot_id));
+	if (env->guest_of)
+		return guest_on_hello(env, h);
 
 	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &counts);
@@ -237,8 +284,8 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 		env_clear_reason(env, NULL);
 	}
 	if (d.new_incarnation)
-		return incarnation_begin(env, h, &d);
-	welcome_send(env, d.mode, d.set_mark);
+		return incarnation_begin(env, &d);
+	attach_welcome(env, d.mode, d.set_mark);
 	if (env->link)
 		life_attached(env, d.mode);
 	return 0;

@@ -11,6 +11,7 @@
 #ifndef BRAIN_ATTACH_H
 #define BRAIN_ATTACH_H
 
+#include "brain/commit.h"
 #include "brain/env.h"
 
 enum attach_mode { ATTACH_SYNC, ATTACH_RESTORE, ATTACH_HOLD };
@@ -38,6 +39,17 @@ struct attach_decision attach_judge(const struct attach_facts *f);
 
 int attach_on_hello(struct env *env, const struct entry_head *e);
 int attach_on_status(struct env *env, const struct entry_head *e);
+
+/* Sends WELCOME over the line that is up; its number is what the index has of env->incarnation. */
+void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark);
+/* Node ids for a new incarnation of it: fields of env, good once the record is durable. */
+int attach_grant(struct env *env);
+/* Queues the record by which `to` (env itself, or its guest) begins to be env's incarnation. */
+int attach_record(struct env *env, const struct env *to, enum record_type type, const char *why,
+		  commit_fn fn, void *userdata);
+/* A mark says whose the root is (half of it) and which incarnation's (the other half). */
+void attach_make_mark(const struct env *env, uint8_t mark[16]);
+bool attach_mark_is_ours(const struct env *env, const uint8_t mark[16]);
 
 /* What the next HELLO is for. why: create, restart, rebuild, migrate. */
 void attach_expect(struct env *env, const char *why, bool fresh, bool restoring);

@@ -124,7 +124,7 @@ void commit_free(struct commit *c)
 
 bool commit_busy(const struct env *env)
 {
-	return env->commit->running;
+	return env->commit && env->commit->running;
 }
 
 bool commit_idle(const struct env *env)

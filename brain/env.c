@@ -70,6 +70,8 @@ static struct env *env_alloc(struct brain *b, const uint8_t id[16], const char *
 	env->restore_at = INDEX_NOW;
 	memcpy(env->id, id, sizeof(env->id));
 	text_hex(env->id_hex, id, 16);
+	memcpy(env->wire_id, id, sizeof(env->wire_id));
+	memcpy(env->wire_hex, env->id_hex, sizeof(env->wire_hex));
 	env->name = strdup(name);
 	env->class = strdup("ordered");
 	if (!env->name || !env->class ||
@@ -122,6 +124,142 @@ static char *text_of(json_t *o, const char *key)
 	return s ? strdup(s) : NULL;
 }
 
+/* ---- places ---- */
+
+void env_place_name(const struct env *env, const char *what, char out[40])
+{
+	if (env->place)
+		(void)snprintf(out, 40, "%s.%llu", what, (unsigned long long)env->place);
+	else
+		(void)snprintf(out, 40, "%s", what);
+}
+
+static char *place_path(const struct env *env, const char *what)
+{
+	char name[40], *path;
+
+	env_place_name(env, what, name);
+	return asprintf(&path, "%s/%s", env->place_dir ? env->place_dir : env->dir, name) < 0
+		       ? NULL
+		       : path;
+}
+
+char *env_hands_dir(const struct env *env)
+{
+	return place_path(env, "hands");
+}
+
+char *env_own_root(const struct env *env)
+{
+	return place_path(env, "root");
+}
+
+static void put(json_t *o, const char *key, const char *value)
+{
+	if (value)
+		(void)json_object_set_new(o, key, json_string(value));
+}
+
+json_t *env_place_json(const struct env *env)
+{
+	json_t *o = json_object();
+
+	put(o, "provider", env->provider);
+	put(o, "target", env->target);
+	put(o, "user_root", env->user_root);
+	put(o, "handle", env->handle);
+	put(o, "root", env->root);
+	put(o, "host_root", env->host_root);
+	put(o, "inner_dir", env->inner_dir);
+	put(o, "inner_syncd", env->inner_syncd);
+	if (env->place)
+		(void)json_object_set_new(o, "place", json_integer((json_int_t)env->place));
+	return o;
+}
+
+static void take_text(char **to, json_t *o, const char *key)
+{
+	free(*to);
+	*to = text_of(o, key);
+}
+
+int env_place_take(struct env *env, json_t *o)
+{
+	take_text(&env->provider, o, "provider");
+	take_text(&env->target, o, "target");
+	take_text(&env->user_root, o, "user_root");
+	take_text(&env->handle, o, "handle");
+	take_text(&env->root, o, "root");
+	take_text(&env->host_root, o, "host_root");
+	take_text(&env->inner_dir, o, "inner_dir");
+	take_text(&env->inner_syncd, o, "inner_syncd");
+	env->place = (uint64_t)json_integer_value(json_object_get(o, "place"));
+	return env->provider ? 0 : -EBADMSG;
+}
+
+#define SWAP(a, b)                         \
+	do {                               \
+		__typeof__(a) swapped = a; \
+		a = b;                     \
+		b = swapped;               \
+	} while (0)
+
+void env_place_swap(struct env *a, struct env *b)
+{
+	SWAP(a->provider, b->provider);
+	SWAP(a->target, b->target);
+	SWAP(a->user_root, b->user_root);
+	SWAP(a->handle, b->handle);
+	SWAP(a->root, b->root);
+	SWAP(a->host_root, b->host_root);
+	SWAP(a->inner_dir, b->inner_dir);
+	SWAP(a->inner_syncd, b->inner_syncd);
+	SWAP(a->place, b->place);
+	SWAP(a->isolation, b->isolation);
+	SWAP(a->init_pid, b->init_pid);
+	SWAP(a->syncd_pid, b->syncd_pid);
+	SWAP(a->syncd_host_pid, b->syncd_host_pid);
+	SWAP(a->syncd_static, b->syncd_static);
+	SWAP(a->unheld, b->unheld);
+	SWAP(a->self_uid, b->self_uid);
+	SWAP(a->self_gid, b->self_gid);
+	SWAP(a->incarnation, b->incarnation);
+	SWAP(a->grant_first, b->grant_first);
+	SWAP(a->grant_end, b->grant_end);
+	SWAP(a->node_used, b->node_used);
+	SWAP(a->status, b->status);
+	SWAP(a->has_status, b->has_status);
+	for (size_t i = 0; i < sizeof(a->mark); i++) {
+		SWAP(a->mark[i], b->mark[i]);
+		SWAP(a->boot_id[i], b->boot_id[i]);
+	}
+	for (size_t i = 0; i < sizeof(a->syncd_version); i++)
+		SWAP(a->syncd_version[i], b->syncd_version[i]);
+	for (size_t i = 0; i < sizeof(a->syncd_sha256); i++)
+		SWAP(a->syncd_sha256[i], b->syncd_sha256[i]);
+}
+
+int env_guest_new(struct env *env, uint64_t place, struct env **ret)
+{
+	struct env *guest = env_alloc(env->brain, env->id, env->name);
+	int r;
+
+	if (!guest)
+		return -ENOMEM;
+	guest->guest_of = env;
+	guest->place = place;
+	guest->index = env->index;
+	guest->dir_fd = fcntl(env->dir_fd, F_DUPFD_CLOEXEC, 3);
+	r = guest->dir_fd < 0 ? -errno : 0;
+	guest->spec = env->spec ? json_deep_copy(env->spec) : json_object();
+	if (r < 0) {
+		env_free(guest);
+		return r;
+	}
+	*ret = guest;
+	return 0;
+}
+
 static int env_load_json(struct env *env)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(JSON_MAX);
@@ -137,14 +275,11 @@ static int env_load_json(struct env *env)
 		json_decref(o);
 		return -EBADMSG;
 	}
-	env->provider = text_of(o, "provider");
-	env->target = text_of(o, "target");
-	env->user_root = text_of(o, "user_root");
-	env->handle = text_of(o, "handle");
-	env->root = text_of(o, "root");
-	env->host_root = text_of(o, "host_root");
-	env->inner_dir = text_of(o, "inner_dir");
-	env->inner_syncd = text_of(o, "inner_syncd");
+	(void)env_place_take(env, o);
+	env->home_root = text_of(o, "home_root");
+	env->migration = json_incref(json_object_get(o, "migration"));
+	env->left = json_incref(json_object_get(o, "left"));
+	env->frozen = json_is_true(json_object_get(o, "frozen"));
 	env->spec = json_incref(json_object_get(o, "spec"));
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
@@ -157,26 +292,22 @@ static int env_load_json(struct env *env)
 	return env->provider ? 0 : -EBADMSG;
 }
 
-static void put(json_t *o, const char *key, const char *value)
-{
-	if (value)
-		(void)json_object_set_new(o, key, json_string(value));
-}
-
 int env_save(struct env *env)
 {
-	json_t *o = json_object();
+	json_t *o;
 	char *text;
 	int r;
 
-	put(o, "provider", env->provider);
-	put(o, "target", env->target);
-	put(o, "user_root", env->user_root);
-	put(o, "handle", env->handle);
-	put(o, "root", env->root);
-	put(o, "host_root", env->host_root);
-	put(o, "inner_dir", env->inner_dir);
-	put(o, "inner_syncd", env->inner_syncd);
+	if (env->guest_of)
+		return 0; /* a part of its environment's */
+	o = env_place_json(env);
+	put(o, "home_root", env->home_root);
+	if (env->migration)
+		(void)json_object_set(o, "migration", env->migration);
+	if (env->left)
+		(void)json_object_set(o, "left", env->left);
+	if (env->frozen)
+		(void)json_object_set_new(o, "frozen", json_true());
 	(void)json_object_set(o, "spec", env->spec);
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
@@ -288,6 +419,8 @@ void env_free(struct env *env)
 {
 	if (!env)
 		return;
+	if (env->guest_of)
+		env->index = NULL; /* lent */
 	env_close(env);
 	if (env->dir_fd >= 0)
 		(void)close(env->dir_fd);
@@ -296,6 +429,10 @@ void env_free(struct env *env)
 	json_decref(env->spec);
 	json_decref(env->isolation);
 	json_decref(env->unsupported);
+	json_decref(env->migration);
+	json_decref(env->left);
+	free(env->home_root);
+	free(env->place_dir);
 	free(env->name);
 	free(env->dir);
 	free(env->provider);
@@ -443,7 +580,7 @@ static void later_tick(uv_timer_t *t)
 {
 	struct later *l = container_of(t, struct later, timer);
 
-	if ((l->env->commit && commit_busy(l->env)) || l->env->threads)
+	if ((l->env->commit && commit_busy(l->env)) || l->env->threads || l->env->runs)
 		return;
 	(void)uv_timer_stop(t);
 	uv_close((uv_handle_t *)t, later_closed);

@@ -66,6 +66,12 @@ struct env {
 	bool network; /* its provider's transport is one: bulks are compressed, deltas pay */
 	char *class;
 
+	/* Where it lives; two places of one environment can be alive on one machine, while it
+	 * moves: hands.N and root.N are those of place N, hands and root those of place 0. */
+	uint64_t place;
+	char *place_dir;     /* in whose directory; NULL: its own (a fork of late words borrows) */
+	uint8_t wire_id[16]; /* by which limb-syncd knows it; its id, but for such a fork */
+	char wire_hex[33];
 	/* what the provider answered at create */
 	char *handle, *root, *host_root, *inner_dir, *inner_syncd;
 	int init_pid;
@@ -81,6 +87,7 @@ struct env {
 	struct feed *feeds; /* queue */
 	void *life;	    /* the struct life that is under way */
 	unsigned threads;   /* helper threads that read its index now */
+	unsigned runs;	    /* provider's executables that run for it */
 
 	/* the present incarnation */
 	uint64_t incarnation;
@@ -90,6 +97,7 @@ struct env {
 	uint32_t self_uid, self_gid;
 	char syncd_version[36];
 	uint8_t syncd_sha256[32];
+	uint8_t boot_id[16];
 	bool syncd_static;
 	uint32_t syncd_pid;    /* in the environment's own numbering */
 	bool compress;	       /* bulks to it go as lz4 blocks */
@@ -97,6 +105,18 @@ struct env {
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;
 	bool durable_asked; /* a DURABLE is on its way through the commit */
+
+	/* moving (migrate.h) */
+	struct env *guest_of;  /* this is no environment but another place of that one */
+	bool guest_is_old;     /* ... where it was, not where it goes */
+	bool guest_spoke;      /* ... and what it said is no longer of this log */
+	json_t *migration;     /* under way, or interrupted: {to, to_incarnation}; may be NULL */
+	json_t *left;	       /* places that it had before; may be NULL */
+	char *home_root;       /* the last --root directory that it had here */
+	uint64_t restore_base; /* TREE_GET leaves out what is as it was at that point; 0: none */
+	bool frozen;	       /* its processes are stopped; outlives limbd */
+	bool muted;	       /* what it says of its files waits: it is not the writer of record */
+	bool no_jobs;	       /* none is started now */
 
 	/* condition */
 	bool wanted; /* should be running and attached */
@@ -138,6 +158,16 @@ void env_free_later(struct env *env);
 void env_link_in(struct env *env); /* into brain->envs */
 void env_link_out(struct env *env);
 struct env *env_find(struct brain *b, const char *name);
+
+/* A place of env as an env of its own, with its journal and without a view, in no list: for
+ * a line to it. What is of the place is empty. */
+int env_guest_new(struct env *env, uint64_t place, struct env **ret);
+json_t *env_place_json(const struct env *env);
+int env_place_take(struct env *env, json_t *o); /* -EBADMSG: not a place */
+void env_place_swap(struct env *a, struct env *b);
+char *env_hands_dir(const struct env *env); /* malloc'ed paths of this machine */
+char *env_own_root(const struct env *env);
+void env_place_name(const struct env *env, const char *what, char out[40]); /* "root.N" */
 
 /* Spec, provider answers, wanted and mode, in dir/env.json: how this machine carries the
  * environment. Replaced atomically at each change. */

@@ -22,7 +22,7 @@ struct feed {
 	struct env *owner; /* while it works: is not freed before */
 	uint64_t request;
 	bool is_tree;
-	uint64_t at;
+	uint64_t at, base;
 	int result;
 
 	/* tree: ready frames in an unlinked file */
@@ -133,9 +133,12 @@ static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uin
 	e->node = n->id;
 	e->parent = parent;
 	e->name = (ProtobufCBinaryData){name_len, (uint8_t *)name};
-	e->attr = &m->scratch[i].attr;
-	e->content = n->n.type == NODE_TYPE_FILE ? &m->scratch[i].content : NULL;
-	e->version = n->version;
+	e->same = m->f->base && n->version <= m->f->base;
+	if (!e->same) {
+		e->attr = &m->scratch[i].attr;
+		e->content = n->n.type == NODE_TYPE_FILE ? &m->scratch[i].content : NULL;
+		e->version = n->version;
+	}
 	e->same_as = same_as;
 	e->root = root;
 	m->part.n_entries++;
@@ -455,6 +458,7 @@ static int feed_queue(struct env *env, struct feed *f)
 	f->store = env->brain->store;
 	f->tmp_dir = env->dir;
 	f->at = env->restore_at;
+	f->base = env->restore_base;
 	feed_go(env);
 	return 0;
 }

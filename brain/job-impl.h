@@ -19,7 +19,7 @@ struct job {
 	char id[ENTRY_JOB_MAX + 1];
 	uint64_t incarnation;
 	char **argv, **envp;
-	char *cwd, *principal, *key, *shell;
+	char *cwd, *principal, *key, *shell, *restart_of;
 	uint64_t timeout_ms;
 	bool stdin_open, tty, waits;
 	uint32_t rows, cols;

@@ -50,6 +50,7 @@ void job_free(struct job *j)
 	free(j->principal);
 	free(j->key);
 	free(j->shell);
+	free(j->restart_of);
 	free(j->error_detail);
 	for (size_t i = 0; i < j->n_unsettled; i++)
 		free(j->unsettled[i].path);
@@ -390,6 +391,7 @@ static int job_record_start(struct job *j)
 	s.key = j->key ? j->key : (char *)"";
 	s.shell = j->shell ? j->shell : (char *)"";
 	s.stdin_open = j->stdin_open;
+	s.restart_of = j->restart_of ? j->restart_of : (char *)"";
 	rec.job = j->id;
 	rec.principal = j->principal ? j->principal : (char *)"";
 	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
@@ -453,11 +455,13 @@ static char *copy(const char *s, bool *ok)
 
 int job_start(struct env *env, const struct job_spec *spec, struct job **ret)
 {
-	struct job *j = job_new(env, NULL);
+	struct job *j = env->no_jobs ? NULL : job_new(env, NULL);
 	char own[ENTRY_JOB_MAX + 16];
 	bool ok = true;
 	int r = -ENOMEM;
 
+	if (env->no_jobs) /* it is about to move */
+		return -EBUSY;
 	if (!j)
 		return -ENOMEM;
 	j->argv = strv_copy(spec->argv, NULL);
@@ -467,6 +471,7 @@ int job_start(struct env *env, const struct job_spec *spec, struct job **ret)
 	j->principal = copy(spec->principal, &ok);
 	j->key = copy(spec->key, &ok);
 	j->shell = copy(spec->shell, &ok);
+	j->restart_of = copy(spec->restart_of, &ok);
 	j->timeout_ms = spec->timeout_ms;
 	j->stdin_open = spec->stdin_open;
 	j->tty = spec->tty;

@@ -321,13 +321,11 @@ static bool beneath(const char *path, const char *dir)
 	       (path[n] == '/' || path[n] == 0 || strcmp(dir, "/") == 0);
 }
 
-/* A directory that may become, or be copied to, a root; realpath in *ret. NULL or a sentence. */
-static const char *judge_dir(struct brain *b, const char *flag, const char *dir, char **ret)
+const char *life_judge_dir(struct brain *b, const char *dir, char **ret)
 {
 	struct stat st;
 	char *real;
 
-	(void)flag;
 	real = realpath(dir, NULL);
 	if (!real)
 		return errno == ENOENT ? "that directory does not exist; make it first"
@@ -346,6 +344,14 @@ static const char *judge_dir(struct brain *b, const char *flag, const char *dir,
 	if (beneath(real, b->mount_dir) || beneath(b->mount_dir, real))
 		return "it and the mount contain each other; choose another, or another mount "
 		       "with: limb up --mount";
+	return NULL;
+}
+
+const struct env *life_root_taken(struct brain *b, const char *root)
+{
+	for (struct env *e = b->envs; e; e = e->next)
+		if (e->user_root && (beneath(root, e->user_root) || beneath(e->user_root, root)))
+			return e;
 	return NULL;
 }
 
@@ -398,6 +404,7 @@ static bool judge(struct call *call, struct request *q)
 	struct brain *b = call->brain;
 	const char *from = call_str(call, "from"), *root = call_str(call, "root");
 	const char *provider = call_str(call, "provider"), *why, *colon;
+	const struct env *other;
 
 	q->name = call_str(call, "name");
 	if (!q->name || !text_name_ok(q->name)) {
@@ -419,23 +426,20 @@ static bool judge(struct call *call, struct request *q)
 		return false;
 	}
 	if (from || root) {
-		why = judge_dir(b, from ? "from" : "root", from ? from : root,
-				from ? &q->from : &q->root);
+		why = life_judge_dir(b, from ? from : root, from ? &q->from : &q->root);
 		if (why) {
 			call_fail(call, "invalid_path", q->name, NULL, "'%s': %s",
 				  from ? from : root, why);
 			return false;
 		}
 	}
-	for (struct env *e = b->envs; e && q->root; e = e->next) {
-		if (e->user_root &&
-		    (beneath(q->root, e->user_root) || beneath(e->user_root, q->root))) {
-			call_fail(call, "invalid_path", q->name, NULL,
-				  "'%s' and the root of environment '%s' contain each other; "
-				  "choose another",
-				  q->root, e->name);
-			return false;
-		}
+	other = q->root ? life_root_taken(b, q->root) : NULL;
+	if (other) {
+		call_fail(
+			call, "invalid_path", q->name, NULL,
+			"'%s' and the root of environment '%s' contain each other; choose another",
+			q->root, other->name);
+		return false;
 	}
 	provider = provider ? provider : "bwrap";
 	colon = strchr(provider, ':');
@@ -472,6 +476,7 @@ void life_create(struct call *call)
 	env->provider = take_ptr(&q.provider);
 	env->target = take_ptr(&q.target);
 	env->user_root = take_ptr(&q.root);
+	env->home_root = env->user_root ? strdup(env->user_root) : NULL;
 	env->spec = take_ptr(&q.spec);
 	env->creating = true;
 	env->wanted = true;

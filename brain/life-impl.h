@@ -49,6 +49,7 @@ struct life {
 	char detail[512];
 	char step[300]; /* what the provider says to do about it */
 
+	void *extra;	/* migrate: its struct */
 	char *old_root; /* rebuild: where the old root was moved to */
 	json_t *answer;
 	uint64_t at; /* rebuild: the point; INDEX_NOW: the newest */
@@ -81,6 +82,10 @@ void life_remove_later(struct brain *b, int dir, const char *name);
 void life_finish_create(struct env *env);
 
 /* life-create.c */
+/* A directory that may become, or be copied to, a root; realpath in *ret. NULL or a sentence. */
+const char *life_judge_dir(struct brain *b, const char *dir, char **ret);
+/* The environment with a --root that is root, above or beneath it; NULL: none. */
+const struct env *life_root_taken(struct brain *b, const char *root);
 void create_attached(struct life *l, enum attach_mode mode);
 void create_late(struct life *l);
 

@@ -99,7 +99,7 @@ static void rebuild_synced(struct env *env, const struct barrier_result *res, vo
 	int r = res->r;
 
 	if (r == 0)
-		r = verify_run(env, rebuild_verified, l);
+		r = verify_run(env, false, rebuild_verified, l);
 	if (r < 0)
 		rebuild_fail_errno(l, r, "its files are back, but cannot be synced");
 }
@@ -268,20 +268,22 @@ static int fresh_user_root(struct life *l)
 static int fresh_owned_root(struct life *l)
 {
 	int dir = l->env->dir_fd;
+	char root[40];
 
+	env_place_name(l->env, "root", root);
 	if (asprintf(&l->old_root, "root.%llu.%llx", (unsigned long long)l->previous,
 		     (unsigned long long)clock_mono_ns()) < 0) {
 		l->old_root = NULL;
 		return -ENOMEM;
 	}
-	if (renameat(dir, "root", dir, l->old_root) < 0) {
+	if (renameat(dir, root, dir, l->old_root) < 0) {
 		if (errno != ENOENT)
 			return -errno;
 		free(take_ptr(&l->old_root));
 	}
-	if (mkdirat(dir, "root", 0755) < 0)
+	if (mkdirat(dir, root, 0755) < 0)
 		return -errno;
-	return fchmodat(dir, "root", 0755, 0) < 0 ? -errno : 0;
+	return fchmodat(dir, root, 0755, 0) < 0 ? -errno : 0;
 }
 
 static void rebuild_stopped(struct life *l, const struct provider_error *err)

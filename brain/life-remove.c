@@ -7,6 +7,7 @@
 #include "brain/barrier.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/provider.h"
 #include "brain/state.h"
 #include "brain/view.h"
@@ -64,8 +65,10 @@ void life_discard(struct env *env, bool keep_journal)
 	env_link_out(env);
 	(void)snprintf(name, sizeof(name), "%s", env->id_hex);
 	if (keep_journal) {
-		life_remove_later(b, env->dir_fd, "root");
-		life_remove_later(b, env->dir_fd, "hands");
+		env_place_name(env, "root", gone);
+		life_remove_later(b, env->dir_fd, gone);
+		env_place_name(env, "hands", gone);
+		life_remove_later(b, env->dir_fd, gone);
 	} else {
 		(void)snprintf(gone, sizeof(gone), "%s.gone", name);
 		if (renameat(b->envs_fd, name, b->envs_fd, gone) == 0)
@@ -106,6 +109,11 @@ static void remove_recorded(struct life *l)
 	call_ok(call, result);
 }
 
+static void remove_places_deleted(void *userdata)
+{
+	remove_recorded(userdata);
+}
+
 static void remove_deleted(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
@@ -118,7 +126,7 @@ static void remove_deleted(struct life *l, const struct provider_error *err)
 			  "the sandbox of '%s' cannot be removed: %s", env->name, err->detail);
 		return;
 	}
-	remove_recorded(l);
+	migrate_delete_places(env, true, remove_places_deleted, l);
 }
 
 static void remove_synced(struct env *env, const struct barrier_result *res, void *userdata)

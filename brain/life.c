@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/provider.h"
 #include "brain/view.h"
 
@@ -144,9 +145,8 @@ static void on_created(struct env *env, const struct provider_error *err, json_t
 		l->next(l, err);
 		return;
 	}
-	if (asprintf(&hands, "%s/hands", env->dir) < 0)
-		hands = NULL;
-	take(&env->handle, answer_str(answer, "handle", env->id_hex));
+	hands = env_hands_dir(env);
+	take(&env->handle, answer_str(answer, "handle", env->wire_hex));
 	take(&env->root, answer_str(answer, "root", NULL));
 	take(&env->host_root, answer_str(answer, "host_root", NULL));
 	take(&env->inner_dir, answer_str(answer, "dir", hands));
@@ -251,6 +251,8 @@ void life_attached(struct env *env, enum attach_mode mode)
 	}
 	if (env->creating && !env->busy && mode == ATTACH_SYNC)
 		life_finish_create(env);
+	if (!env->guest_of)
+		migrate_thaw(env);
 }
 
 void life_status(struct env *env)

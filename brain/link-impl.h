@@ -36,6 +36,7 @@ struct link {
 	struct buf in;
 	struct out *out_head, **out_tail;
 	size_t out_bytes;
+	uint64_t sent_bytes;
 	unsigned closing; /* handles that still close */
 };
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "base/sha256.h"
 #include "brain/commit.h"
 #include "journal/pack.h"
 
@@ -103,6 +104,8 @@ int link_send_raw(struct env *env, const void *frames, size_t n)
 {
 	const uint32_t len[2] = {(uint32_t)n, 0}; /* as in struct entry_send */
 
+	if (env->link)
+		env->link->sent_bytes += n;
 	return link_put(env, ENTRY_SEND, len, sizeof(len), frames, n, -1);
 }
 
@@ -154,6 +157,14 @@ int link_send_pack(struct env *env)
 	cleanup_close int fd = -1, copy = -1;
 	int r;
 
+	if (env->guest_of) {
+		random_bytes(p.pack_id, sizeof(p.pack_id));
+		fd = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return -errno;
+		return link_put(env, ENTRY_PACK, (const uint8_t *)&p + sizeof(p.head),
+				sizeof(p) - sizeof(p.head), NULL, 0, take_fd(&fd));
+	}
 	r = store_pack_create(env->brain->store, env->id, PACK_ZEROS, p.pack_id, &fd);
 	if (r < 0)
 		return r;

@@ -168,7 +168,8 @@ static void link_spawn(struct env *env, char **argv, char **envp)
 		goto out;
 	l->poll_made = true;
 	link_poll_update(l);
-	r = link_send_pack(env);
+	/* One that moves here gets its pack with the lease. */
+	r = env->guest_of && !env->guest_is_old ? 0 : link_send_pack(env);
 out:
 	for (size_t i = 0; i < 2; i++) {
 		if (to[i] >= 0)
@@ -235,7 +236,7 @@ int link_start(struct env *env)
 	(void)uv_timer_start(&l->hello_timer, hello_late, HELLO_MS, 0);
 	env->link = l;
 	argv = json_pack("[sssssssss]", env->inner_syncd, "attach", "--dir", env->inner_dir,
-			 "--root", env->root, "--env", env->id_hex, "--wait");
+			 "--root", env->root, "--env", env->wire_hex, "--wait");
 	l->starting = true;
 	r = provider_run(env, "command", json_pack("{s:o}", "argv", argv), 10000, on_command, l);
 	if (r < 0) {

@@ -10,6 +10,7 @@
 #include "brain/intake.h"
 #include "brain/commit.h"
 #include "brain/feed.h"
+#include "brain/guest.h"
 #include "brain/job.h"
 #include "brain/life.h"
 
@@ -82,7 +83,8 @@ static void link_end(struct env *env, const char *why)
 		(void)uv_process_kill(&l->ingest, SIGKILL);
 	if (l->transport_alive)
 		(void)uv_process_kill(&l->transport, SIGTERM);
-	(void)commit_drop_pack(env);
+	if (env->commit)
+		(void)commit_drop_pack(env);
 	feed_stop(env);
 	link_requests_fail(env, -ENOTCONN);
 	job_line_lost(env);
@@ -270,7 +272,7 @@ static int link_take(struct link *l, const struct entry_head *e)
 		return -EPROTO;
 	if (!l->up && !handlers[e->type].before_welcome)
 		return -EPROTO;
-	if (handlers[e->type].needs_commit && commit_busy(env))
+	if (handlers[e->type].needs_commit && (env->muted || commit_busy(env)))
 		return 0;
 	r = entry_check(e, &why);
 	if (r < 0) {
@@ -279,7 +281,8 @@ static int link_take(struct link *l, const struct entry_head *e)
 		return r;
 	}
 	env->last_word_ms = clock_mono_ms();
-	r = handlers[e->type].fn(env, e);
+	r = env->guest_of && !guest_may_say(env, e) ? guest_says(env, e)
+						    : handlers[e->type].fn(env, e);
 	return r < 0 ? r : 1;
 }
 
@@ -386,6 +389,20 @@ void link_set_up(struct env *env)
 	env->link->up = true;
 	env->link->up_ms = clock_mono_ms();
 	(void)uv_timer_stop(&env->link->hello_timer);
+}
+
+void link_move(struct env *from, struct env *to)
+{
+	feed_stop(from);
+	link_requests_fail(from, -ENOTCONN);
+	to->link = take_ptr(&from->link);
+	if (to->link)
+		to->link->env = to;
+}
+
+uint64_t link_sent_bytes(const struct env *env)
+{
+	return env->link ? env->link->sent_bytes : 0;
 }
 
 int link_transport_pid(const struct env *env)

@@ -43,7 +43,7 @@ int link_send_raw(struct env *env, const void *frames, size_t n);
 /* For the next PUSH: never 0, nor one that is in use. */
 uint32_t link_push_number(void);
 size_t link_queued(const struct env *env);
-/* Hands limb-ingest a fresh pack. */
+/* Hands limb-ingest a fresh pack; a guest's a file that is thrown away. */
 int link_send_pack(struct env *env);
 
 /* e: the answer, or NULL with r = -ETIMEDOUT, -ENOTCONN (line lost) or the errno that ERROR
@@ -56,6 +56,11 @@ int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *
  * before the last). */
 void link_answer(struct env *env, uint64_t request, int r, const struct entry_head *e, bool keep);
 void link_forget(struct env *env, uint64_t request);
+
+/* The line is another env's from now on, which has none; what was asked over it is answered
+ * with -ENOTCONN. */
+void link_move(struct env *from, struct env *to);
+uint64_t link_sent_bytes(const struct env *env); /* of wire frames, over the present line */
 
 int link_transport_pid(const struct env *env);
 int link_ingest_pid(const struct env *env);

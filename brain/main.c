@@ -20,6 +20,7 @@
 #include "brain/job.h"
 #include "brain/life.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/rpc-server.h"
 #include "brain/state.h"
 #include "brain/view.h"
@@ -201,9 +202,12 @@ static int run(void)
 		jobs_resume(env);
 		if (!env->wanted)
 			jobs_lost(env);
+		migrate_recover(env);
 		view_start(env);
+		migrate_resume(env);
 		life_revive(env);
 	}
+	migrate_sweep_start(&brain);
 	(void)uv_run(&loop, UV_RUN_DEFAULT);
 	drain();
 	rpc_server_stop(&brain);

@@ -53,6 +53,7 @@ static void run_closed(uv_handle_t *h)
 
 	if (--run->handles)
 		return;
+	run->env->runs--;
 	buf_done(&run->answer);
 	free(run->request);
 	free(run);
@@ -194,7 +195,8 @@ static json_t *provider_request(struct env *env, json_t *extra, uint64_t deadlin
 	char brain_hex[33];
 	json_t *o, *spec;
 
-	if (asprintf(&hands, "%s/hands", env->dir) < 0)
+	hands = env_hands_dir(env);
+	if (!hands)
 		return NULL;
 	for (size_t i = 0; i < 16; i++)
 		(void)snprintf(brain_hex + 2 * i, 3, "%02x", env->brain->id[i]);
@@ -206,15 +208,17 @@ static json_t *provider_request(struct env *env, json_t *extra, uint64_t deadlin
 	if (env->user_root) {
 		(void)json_object_set_new(spec, "root", json_string(env->user_root));
 	} else {
-		cleanup_free char *root = NULL;
+		cleanup_free char *root = env_own_root(env);
 
-		if (asprintf(&root, "%s/root", env->dir) >= 0)
+		if (root)
 			(void)json_object_set_new(spec, "root", json_string(root));
 	}
 	o = json_pack("{s:i, s:s, s:s, s:I, s:s, s:s, s:o, s:I}", "protocol", 1, "environment",
-		      env->name, "id", env->id_hex, "incarnation", (json_int_t)env->incarnation,
+		      env->name, "id", env->wire_hex, "incarnation", (json_int_t)env->incarnation,
 		      "brain", brain_hex, "dir", hands, "spec", spec, "deadline_ms",
 		      (json_int_t)deadline_ms);
+	if (o && env->place)
+		(void)json_object_set_new(o, "place", json_integer((json_int_t)env->place));
 	if (o && env->handle)
 		(void)json_object_set_new(o, "handle", json_string(env->handle));
 	if (o && extra)
@@ -262,6 +266,7 @@ int provider_run(struct env *env, const char *verb, json_t *extra, uint64_t dead
 	json_decref(request);
 	json_decref(extra);
 	run->env = env;
+	env->runs++;
 	run->verb = verb;
 	run->fn = fn;
 	run->userdata = userdata;

@@ -125,7 +125,7 @@ void verb_verify(struct call *call)
 	a = ask_new(call);
 	if (!a)
 		return;
-	r = verify_run(env, verify_done, a);
+	r = verify_run(env, false, verify_done, a);
 	if (r < 0)
 		ask_fail(a, env, r, "it cannot be verified");
 }

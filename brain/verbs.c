@@ -1,4 +1,5 @@
 #include "brain/life.h"
+#include "brain/migrate.h"
 #include "brain/point.h"
 #include "brain/rpc-server.h"
 #include "brain/verb.h"
@@ -22,6 +23,7 @@ const struct verb verbs[] = {
 	{"label", verb_label},
 	{"logs", verb_logs},
 	{"ls", verb_ls},
+	{"migrate", migrate},
 	{"mv", verb_mv},
 	{"points", verb_points},
 	{"ps", verb_ps},

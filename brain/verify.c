@@ -20,6 +20,7 @@ struct verify {
 	struct env *env;
 	verify_fn fn;
 	void *userdata;
+	bool durable;
 	uint64_t seq;
 	unsigned tries;
 	int spool; /* ENTRY_TREE_PARTs end to end */
@@ -477,6 +478,7 @@ static void verify_synced(struct env *env, const struct barrier_result *res, voi
 	}
 	if (r == 0) {
 		m.hash = true;
+		m.durable = v->durable;
 		m.deadline_ms = DEADLINE_MS - 1000;
 		r = link_send(env, WIRE_TREE_GET, &m.base, NULL, 0);
 		if (r < 0)
@@ -498,7 +500,7 @@ static int verify_begin(struct verify *v)
 	return barrier_run(v->env, BARRIER_MS, verify_synced, v);
 }
 
-int verify_run(struct env *env, verify_fn fn, void *userdata)
+int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata)
 {
 	struct verify *v = calloc(1, sizeof(*v));
 	int r;
@@ -508,6 +510,7 @@ int verify_run(struct env *env, verify_fn fn, void *userdata)
 	v->env = env;
 	v->fn = fn;
 	v->userdata = userdata;
+	v->durable = durable;
 	v->differences = json_array();
 	v->unsupported = json_array();
 	v->spool = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -14,8 +14,9 @@
 
 #include "brain/env.h"
 
-/* result: the contract's `verify` object (borrowed), NULL when r < 0. */
+/* durable: the environment's file system is synced first, so that what is equal stays so.
+ * result: the contract's `verify` object (borrowed), NULL when r < 0. */
 typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
-int verify_run(struct env *env, verify_fn fn, void *userdata);
+int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata);
 
 #endif

@@ -253,6 +253,23 @@ void render_rebuild(const struct render *r, const json_t *result)
 	render_verify(r, result);
 }
 
+void render_migrate(const struct render *r, const json_t *result)
+{
+	const json_t *from = json_object_get(result, "from"), *to = json_object_get(result, "to");
+	char sent[RENDER_SHORT_MAX], frozen[RENDER_SHORT_MAX];
+
+	render_text(r, result, "environment");
+	(void)fputs(": from ", r->out);
+	render_text(r, from, "provider");
+	(void)fputs(" to ", r->out);
+	render_text(r, to, "provider");
+	(void)fprintf(r->out, ", incarnation %lld, %s sent, frozen for %s\n",
+		      (long long)integer(to, "incarnation"),
+		      render_bytes_text(sent, (double)integer(result, "bytes_sent")),
+		      render_ms_text(frozen, (double)integer(result, "frozen_ms")));
+	render_verify(r, result);
+}
+
 void render_seq(const struct render *r, const json_t *result)
 {
 	render_text(r, result, "environment");

@@ -108,6 +108,13 @@ static const struct verb_flag rebuild_flags[] = {
 	{0},
 };
 
+static const struct verb_flag migrate_flags[] = {
+	{"to", 0, VALUE_PROVIDER, "to", "PROVIDER[:TARGET]", "where it is to live"},
+	{"jobs", 0, VALUE_TEXT, "jobs", "wait|stop|restart", "what becomes of running jobs (wait)"},
+	{"resume", 0, VALUE_SWITCH, "resume", NULL, "go on with a move that was interrupted"},
+	{0},
+};
+
 static const struct verb_flag label_flags[] = {
 	{"at", 0, VALUE_POINT, "at", "POINT", "how it was then (now)"},
 	{0},
@@ -189,6 +196,8 @@ const struct verb verb_table[] = {
 		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
 	{"rebuild", "make a lost environment again", HANDLE_DAEMON, EFFECT_DESTROY,
 		{NAME_ARG}, rebuild_flags, "equal", render_rebuild, "environment"},
+	{"migrate", "move an environment to another place", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG}, migrate_flags, "equal", render_migrate, "environment"},
 	{"rm", "remove an environment, or a file of one", HANDLE_DAEMON, EFFECT_DESTROY,
 		{{"path", VALUE_FILE, false, "NAME[:PATH]"}}, rm_flags, NULL, render_rm,
 		"environment"},

@@ -402,10 +402,10 @@ static int apply_body(struct index *ix, const struct log_record *rec, const Limb
 		return apply_change(ix, rec->seq, rec->time_ns, rec->chain, &c);
 	case RECORD_INCARNATION: r = incarnation_apply(ix, rec, body); break;
 	case RECORD_LEASE:
-		if (body->body_case == LIMB__RECORD__BODY_LEASE)
+		r = incarnation_apply(ix, rec, body);
+		if (r >= 0 && body->body_case == LIMB__RECORD__BODY_LEASE)
 			ix->state.incarnation =
 				MAX(ix->state.incarnation, body->lease->to_incarnation);
-		r = 0;
 		break;
 	case RECORD_POINT: r = point_apply(ix, rec, body); break;
 	case RECORD_JOB_START:

@@ -271,6 +271,8 @@ static bool id_ok(const char *s)
 
 static json_t *open_dir(struct provider_call *call, int *ret_lock)
 {
+	char suffix[24] = "";
+	json_int_t place;
 	int r;
 
 	if (!id_ok(call->id) || !call->dir || call->dir[0] != '/')
@@ -281,8 +283,12 @@ static json_t *open_dir(struct provider_call *call, int *ret_lock)
 	if (r < 0)
 		return provider_failure_errno(r, "cannot open the private directory");
 	call->dir_fd = r;
-	if (asprintf(&call->mark, "%s %s %s", call->provider, call->brain ? call->brain : "-",
-		     call->id) < 0) {
+	/* Two places of one environment can be alive on one machine, while it moves. */
+	place = json_integer_value(json_object_get(call->in, "place"));
+	if (place > 0)
+		(void)snprintf(suffix, sizeof(suffix), " %lld", (long long)place);
+	if (asprintf(&call->mark, "%s %s %s%s", call->provider, call->brain ? call->brain : "-",
+		     call->id, suffix) < 0) {
 		call->mark = NULL;
 		return provider_failure("internal", NULL, "out of memory");
 	}

@@ -38,6 +38,7 @@ struct apply {
 	struct session *session;
 	struct sync *sync;
 	struct restore *restore;
+	struct rtree held; /* what a RESTORE that holds has made, for the next one */
 	uint64_t next_request;
 	bool past; /* the restore under way is of an older tree */
 	struct push pushes[PUSHES];
@@ -569,14 +570,24 @@ void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 
 /* ---- RESTORE ---- */
 
-static void on_restored(bool ok, void *userdata)
+static void on_restored(bool ok, struct rtree *tree, void *userdata)
 {
 	struct apply *ap = userdata;
 	int r;
 
 	ap->restore = NULL;
+	rtree_done(&ap->held);
 	if (!ok || ap->past)
 		return;
+	if (tree) {
+		ap->held = *tree;
+		*tree = (struct rtree){0};
+		ap->held.base = NULL;
+		if (rtree_sort(&ap->held) < 0)
+			rtree_done(&ap->held);
+		sync_restore_held(ap->sync);
+		return;
+	}
 	r = sync_start(ap->sync);
 	if (r < 0)
 		(void)log_warning_errno(r, "cannot watch what was restored");
@@ -587,9 +598,10 @@ void apply_on_restore(struct apply *ap, const Limbwire__Restore *m)
 	Limbwire__Restored answer = LIMBWIRE__RESTORED__INIT;
 	int r;
 
-	r = ap->restore ? -EBUSY
-			: restore_new(ap->loop, ap->session, ap->sync, m, ap->next_request,
-				      on_restored, ap, &ap->restore);
+	r = ap->restore
+		    ? -EBUSY
+		    : restore_new(ap->loop, ap->session, ap->sync, m, ap->held.n ? &ap->held : NULL,
+				  ap->next_request, on_restored, ap, &ap->restore);
 	ap->next_request += RESTORE_REQUESTS;
 	if (r == 0) {
 		ap->past = m->past;
@@ -625,6 +637,8 @@ void apply_detached(struct apply *ap)
 {
 	if (ap->restore)
 		restore_cancel(ap->restore, -ENOTCONN);
+	else
+		rtree_done(&ap->held);
 	for (unsigned i = 0; i < PUSHES; i++)
 		push_end(&ap->pushes[i]);
 }
@@ -652,7 +666,9 @@ void apply_free(struct apply *ap)
 	if (!ap)
 		return;
 	apply_detached(ap);
-	if (ap->restore) /* a thread still works for it */
+	if (ap->restore) /* a thread still works for it, and may look at what is held */
 		restore_disown(ap->restore);
+	else
+		rtree_done(&ap->held);
 	free(ap);
 }

@@ -55,7 +55,7 @@ static int check(struct rtree *t, const Limbwire__TreeEntry *m, struct node *n,
 	return 0;
 }
 
-int rtree_add(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_why)
+static int add(struct rtree *t, const Limbwire__TreeEntry *m, bool same, const char **ret_why)
 {
 	struct rentry *parent = NULL, *first = NULL, *e;
 	size_t packed = limbwire__tree_entry__get_packed_size(m);
@@ -86,8 +86,11 @@ int rtree_add(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_wh
 		.packed_len = (uint32_t)packed,
 		.type = n.type,
 		.holes = n.content.holes,
+		.same = same,
 		.name_len = (uint16_t)m->name.len,
 	};
+	if (first)
+		first->multi = true;
 	if (m->name.len > 0)
 		memcpy(e->bytes, m->name.data, m->name.len);
 	e->bytes[m->name.len] = 0;
@@ -97,11 +100,69 @@ int rtree_add(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_wh
 	return 0;
 }
 
+/* Attributes and content are those of the tree before. */
+static int add_same(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_why)
+{
+	const struct rentry *before = t->base ? rtree_find(t->base, m->node) : NULL;
+	Limbwire__TreeEntry whole = *m, *had;
+	int r;
+
+	if (!before || m->attr || m->content)
+		return bad(ret_why, "an entry as before that was not there before");
+	had = limbwire__tree_entry__unpack(NULL, before->packed_len,
+					   (const uint8_t *)before->bytes + before->name_len + 1);
+	if (!had)
+		return -ENOMEM;
+	whole.attr = had->attr;
+	whole.content = had->content;
+	whole.version = had->version;
+	whole.same = false;
+	r = add(t, &whole, true, ret_why);
+	limbwire__tree_entry__free_unpacked(had, NULL);
+	return r;
+}
+
+int rtree_add(struct rtree *t, const Limbwire__TreeEntry *m, const char **ret_why)
+{
+	return m->same ? add_same(t, m, ret_why) : add(t, m, false, ret_why);
+}
+
+static int by_node(const void *a, const void *b)
+{
+	const struct rentry *const *x = a, *const *y = b;
+
+	return (*x)->node < (*y)->node ? -1 : (*x)->node > (*y)->node;
+}
+
+int rtree_sort(struct rtree *t)
+{
+	t->by_node = calloc(t->n + 1, sizeof(struct rentry *));
+	if (!t->by_node)
+		return -ENOMEM;
+	t->n_by_node = 0;
+	for (size_t i = 0; i < t->n; i++)
+		if (!t->entries[i]->first)
+			t->by_node[t->n_by_node++] = t->entries[i];
+	qsort(t->by_node, t->n_by_node, sizeof(struct rentry *), by_node);
+	return 0;
+}
+
+struct rentry *rtree_find(const struct rtree *t, uint64_t node)
+{
+	struct rentry key = {.node = node}, *k = &key, **found;
+
+	if (!t->by_node)
+		return NULL;
+	found = bsearch(&k, t->by_node, t->n_by_node, sizeof(struct rentry *), by_node);
+	return found ? *found : NULL;
+}
+
 void rtree_done(struct rtree *t)
 {
 	for (size_t i = 0; i < t->n; i++)
 		free(t->entries[i]);
 	free(t->entries);
+	free(t->by_node);
 	*t = (struct rtree){0};
 }
 

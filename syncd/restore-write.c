@@ -3,15 +3,18 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/sysmacros.h>
 
 #include "base/beneath.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/sha256.h"
 #include "base/text.h"
 #include "base/util.h"
 #include "syncd/attrs.h"
 
-enum { REPORT_BYTES_MAX = 800 << 10 };
+enum { REPORT_BYTES_MAX = 800 << 10, CHECK_BYTES = 256 << 10 };
 
 /* ---- the report ---- */
 
@@ -79,6 +82,7 @@ void rreport_merge(struct rreport *to, struct rreport *from)
 {
 	to->files += from->files;
 	to->file_bytes += from->file_bytes;
+	to->found |= from->found;
 	if (to->error == 0 && from->error != 0) {
 		to->error = from->error;
 		memcpy(to->detail, from->detail, sizeof(to->detail));
@@ -258,6 +262,15 @@ static int copy_instead(struct rwriter *w, struct rentry *e, int from_dir, struc
 	return 0;
 }
 
+static bool is_same_file(int a_dir, const char *a, int b_dir, const char *b)
+{
+	struct stat x, y;
+
+	return fstatat(a_dir, a, &x, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       fstatat(b_dir, b, &y, AT_SYMLINK_NOFOLLOW) == 0 && x.st_ino == y.st_ino &&
+	       x.st_dev == y.st_dev;
+}
+
 void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep)
 {
 	cleanup_close int from = -1;
@@ -276,6 +289,10 @@ void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep)
 	}
 	if (linkat(from, e->first->bytes, dir, e->bytes, 0) < 0) {
 		r = -errno;
+		if (r == -EEXIST && is_same_file(from, e->first->bytes, dir, e->bytes))
+			return;
+		if (r == -EEXIST && unlinkat(dir, e->bytes, 0) == 0)
+			r = linkat(from, e->first->bytes, dir, e->bytes, 0) < 0 ? -errno : 0;
 		if (r == -EPERM || r == -EMLINK || r == -EXDEV || r == -EOPNOTSUPP) {
 			rreport_add(rep, e, node_field_name(NODE_FIELD_LINKS));
 			r = copy_instead(w, e, from, rep);
@@ -283,6 +300,97 @@ void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep)
 	}
 	if (r < 0)
 		failed(e, r, rep);
+}
+
+/* ---- what was there before ---- */
+
+/* As the restore before has left it. */
+static bool is_as_left(const struct rtree *t, const struct rentry *e, const struct stat *st)
+{
+	const struct rentry *b = t->base && e->same ? rtree_find(t->base, e->node) : NULL;
+
+	return b && b->inode && b->inode == st->st_ino &&
+	       b->ctime_ns == clock_from_timespec(st->st_ctim);
+}
+
+static bool has_content(int fd, const struct node *n)
+{
+	struct sha256_ctx *sha = sha256_new();
+	uint8_t hash[SHA256_BYTES], *bytes = malloc(CHECK_BYTES);
+	bool equal = false;
+	ssize_t got = -ENOMEM;
+
+	while (bytes && (got = io_read_some(fd, bytes, CHECK_BYTES, "restore.check")) > 0)
+		sha256_update(sha, bytes, (size_t)got);
+	if (got == 0) {
+		sha256_final(sha, hash);
+		equal = memcmp(hash, n->content.sha256, sizeof(hash)) == 0;
+	}
+	sha256_free(sha);
+	free(bytes);
+	return equal;
+}
+
+/* Never by names, sizes and times alone. Further names of one node are told by their inode
+ * only where we made them ourselves, so such a file is made anew. */
+static bool is_wanted(int dir, const struct rentry *e, const struct node *n, const struct stat *st,
+		      int *ret_fd)
+{
+	char target[NODE_TARGET_MAX + 1];
+	ssize_t len;
+
+	if (e->multi || st->st_nlink != 1)
+		return false;
+	switch (e->type) {
+	case NODE_TYPE_FILE:
+		if ((uint64_t)st->st_size != e->size_bytes)
+			return false;
+		*ret_fd = openat(dir, e->bytes,
+				 O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+		return *ret_fd >= 0 && has_content(*ret_fd, n);
+	case NODE_TYPE_SYMLINK:
+		len = readlinkat(dir, e->bytes, target, sizeof(target));
+		return len >= 0 && (size_t)len == n->target_len &&
+		       memcmp(target, n->target, n->target_len) == 0;
+	case NODE_TYPE_CHAR:
+	case NODE_TYPE_BLOCK: return st->st_rdev == makedev(n->rdev_major, n->rdev_minor);
+	default: return true;
+	}
+}
+
+void rwrite_check(struct rwriter *w, const struct rtree *t, struct rentry *e, struct rreport *rep)
+{
+	cleanup_close int fd = -1;
+	Limbwire__TreeEntry *m;
+	struct node n;
+	struct stat st;
+	int dir, r;
+
+	if (e->parent->fresh)
+		return;
+	dir = parent_of(w, e);
+	if (dir < 0) {
+		rreport_fail(rep, e, dir);
+		return;
+	}
+	if (fstatat(dir, e->bytes, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	if (is_as_left(t, e, &st)) {
+		e->kept = true;
+		return;
+	}
+	r = rentry_read(e, &w->xattrs, &m, &n);
+	if (r < 0) {
+		rreport_fail(rep, e, r);
+		return;
+	}
+	if (is_wanted(dir, e, &n, &st, &fd)) {
+		e->kept = true;
+		report_fields(rep, e, attrs_set(dir, e->bytes, fd, &n, false));
+	} else if (unlinkat(dir, e->bytes, 0) < 0 && errno != ENOENT) {
+		rreport_fail(rep, e, -errno);
+	}
+	limbwire__tree_entry__free_unpacked(m, NULL);
 }
 
 int rwrite_stat(struct rwriter *w, const struct rentry *e, struct stat *ret)
@@ -352,8 +460,9 @@ static int children_index(const struct rtree *t, struct children *ret)
 	return 0;
 }
 
-static bool dir_is_kept(const struct children *c, const struct rentry *dir, const char *name,
-			int dir_fd, dev_t dev)
+/* Of the tree's type, and, a directory, on this file system. */
+static bool name_is_kept(const struct children *c, const struct rentry *dir, const char *name,
+			 int dir_fd, dev_t dev)
 {
 	size_t start = c->start[dir->number - 1], n = c->start[dir->number] - start;
 	struct rentry *key, **found;
@@ -365,13 +474,12 @@ static bool dir_is_kept(const struct children *c, const struct rentry *dir, cons
 	memcpy(key->bytes, name, strlen(name) + 1);
 	found = bsearch(&key, c->list + start, n, sizeof(*c->list), by_name);
 	free(key);
-	return found && (*found)->type == NODE_TYPE_DIRECTORY &&
-	       fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
-	       st.st_dev == dev;
+	return found && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       (st.st_mode & S_IFMT) == node_type_to_mode((*found)->type) && st.st_dev == dev;
 }
 
-/* What is not a directory of the tree goes, on this file system only. */
-static int prune_dir(struct rwriter *w, const struct children *c, struct rentry *dir)
+/* What is not of the tree goes, on this file system only. */
+static int prune_dir(struct rwriter *w, const struct children *c, struct rentry *dir, bool *ret_any)
 {
 	cleanup_close int fd = -1;
 	size_t start = c->start[dir->number - 1], n;
@@ -388,12 +496,21 @@ static int prune_dir(struct rwriter *w, const struct children *c, struct rentry 
 	r = file_list(fd, ".", SIZE_MAX, &names, &n);
 	if (r < 0)
 		return r;
+	dir->fresh = n == 0;
 	for (size_t i = 0; i < n && r == 0; i++) {
-		if (!dir_is_kept(c, dir, names[i], fd, st.st_dev))
+		if (name_is_kept(c, dir, names[i], fd, st.st_dev))
+			*ret_any = true;
+		else
 			r = file_remove_tree(fd, names[i]);
 	}
 	file_names_free(names, n);
 	return r;
+}
+
+/* A directory of 0000 cannot be entered by a user who is not root. */
+static int open_up(int dir, const char *name)
+{
+	return fchmodat(dir, name, 0700, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
 void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rreport *rep)
@@ -404,7 +521,7 @@ void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rr
 	if (prune)
 		r = children_index(t, &c);
 	if (r == 0 && prune && t->n > 0)
-		r = prune_dir(w, &c, t->entries[0]);
+		r = prune_dir(w, &c, t->entries[0], &rep->found);
 	if (r < 0)
 		rreport_fail(rep, t->entries[0], r);
 	for (size_t i = 1; i < t->n && rep->error == 0; i++) {
@@ -415,10 +532,12 @@ void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rr
 			continue;
 		dir = parent_of(w, e);
 		r = dir < 0 ? dir : mkdirat(dir, e->bytes, 0700) < 0 ? -errno : 0;
-		if (r == -EEXIST && prune)
-			r = 0;
-		if (r == 0 && prune)
-			r = prune_dir(w, &c, e);
+		e->fresh = r == 0;
+		if (r == -EEXIST && prune) {
+			r = open_up(dir, e->bytes);
+			if (r == 0)
+				r = prune_dir(w, &c, e, &rep->found);
+		}
 		if (r < 0)
 			rreport_fail(rep, e, r);
 	}

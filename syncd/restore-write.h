@@ -17,6 +17,7 @@ struct rreport {
 	int error; /* negative errno */
 	char detail[300];
 	uint64_t files, file_bytes;
+	bool found; /* something stands there that may be kept */
 };
 void rreport_done(struct rreport *rep);
 void rreport_add(struct rreport *rep, const struct rentry *e, const char *field);
@@ -37,9 +38,12 @@ void rwriter_done(struct rwriter *w);
 
 /* Everything beneath root goes; -EXDEV where a mount point is in the way. */
 int rwrite_clean(int root);
-/* All directories, 0700. prune: the root is not empty, so what the tree does not have, and
- * all that is no directory, goes first. */
+/* All directories, 0700. prune: the root is not empty, so what the tree does not have, or has
+ * with another type, goes first. */
 void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rreport *rep);
+/* What stands in the place of an entry that is no directory: e->kept if it is what is wanted
+ * (its attributes are given to it then), else it goes. */
+void rwrite_check(struct rwriter *w, const struct rtree *t, struct rentry *e, struct rreport *rep);
 /* A whole file. */
 void rwrite_file(struct rwriter *w, struct rentry *e, const void *data, size_t n,
 		 struct rreport *rep);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -14,11 +15,12 @@ enum {
 	BATCH_FILES = 64,
 	BATCH_BYTES = 1 << 20,
 	BATCHES = 4, /* with workers at a time: more only wait for each other */
+	CHECK_ENTRIES = 512,
 	SMALL_BYTES = 256 << 10,
 	ADOPT_AT_ONCE = 2000,
 };
 
-enum phase { CLEAN, TREE, DIRS, FILES, LINKS, ATTRS, ADOPT, OVER };
+enum phase { CLEAN, TREE, DIRS, CHECK, FILES, LINKS, ATTRS, ADOPT, OVER };
 
 /* A file whose content was asked for. */
 struct slot {
@@ -43,6 +45,7 @@ struct batch {
 		size_t offset, len; /* in data */
 	} files[BATCH_FILES];
 	unsigned n;
+	size_t from, to; /* CHECK: of the tree's entries */
 	struct buf data;
 	struct rreport report;
 };
@@ -57,14 +60,14 @@ struct restore {
 	enum phase phase;
 	uint64_t request; /* of the RESTORE */
 	uint64_t tree_request, next_request;
-	bool empty_root;
+	bool empty_root, hold;
 	int root;
 	struct rtree tree;
 	struct rwriter writer; /* of the loop: large files */
 	struct rreport report;
 	bool cancelled; /* nobody is to be answered */
 
-	size_t cursor; /* next entry to look at, in FILES and ADOPT */
+	size_t cursor; /* next entry to look at, in CHECK, FILES and ADOPT */
 	struct pull pulls[PULLS];
 	struct batch *batch; /* being filled */
 	unsigned n_batches;
@@ -77,6 +80,7 @@ struct restore {
 
 static void advance(struct restore *r);
 static void files_pump(struct restore *r);
+static void check_pump(struct restore *r);
 
 /* ---- workers ---- */
 
@@ -118,6 +122,14 @@ static void on_work(uv_work_t *work)
 		}
 		break;
 	case DIRS: rwrite_dirs(&w, &r->tree, !r->empty_root, &b->report); break;
+	case CHECK:
+		for (size_t i = b->from; i < b->to && b->report.error == 0; i++) {
+			struct rentry *x = r->tree.entries[i];
+
+			if (x->type != NODE_TYPE_DIRECTORY && !x->first)
+				rwrite_check(&w, &r->tree, x, &b->report);
+		}
+		break;
 	case FILES: work_files(b, &w); break;
 	case LINKS:
 		for (struct rentry *l = r->links; l && b->report.error == 0; l = l->next)
@@ -171,6 +183,23 @@ static void phase_submit(struct restore *r, enum phase phase)
 		return;
 	}
 	batch_submit(r, b);
+}
+
+/* ---- what is there already ---- */
+
+static void check_pump(struct restore *r)
+{
+	while (r->cursor < r->tree.n && r->n_batches < BATCHES) {
+		struct batch *b = batch_new(r, CHECK);
+
+		if (!b) {
+			restore_cancel(r, -ENOMEM);
+			return;
+		}
+		b->from = r->cursor;
+		r->cursor = b->to = MIN(r->cursor + CHECK_ENTRIES, r->tree.n);
+		batch_submit(r, b);
+	}
 }
 
 /* ---- files ---- */
@@ -302,7 +331,7 @@ static void pull_fill(struct restore *r, struct pull *p)
 
 		if (p->n == PULL_FILES)
 			break;
-		if (e->type == NODE_TYPE_DIRECTORY)
+		if (e->type == NODE_TYPE_DIRECTORY || e->kept)
 			continue;
 		if (e->first) {
 			*r->links_last = e;
@@ -354,6 +383,8 @@ static void adopt(struct restore *r, struct rentry *e)
 
 	if (e->failed || rwrite_stat(&r->writer, e, &st) < 0)
 		return; /* the scan that follows finds out why */
+	e->inode = st.st_ino;
+	e->ctime_ns = clock_from_timespec(st.st_ctim);
 	if (rentry_read(e, &r->writer.xattrs, &m, &n) < 0)
 		return;
 	(void)sync_adopt(r->sync, e->parent ? e->parent->node : 0, e->bytes, e->name_len, e->node,
@@ -415,7 +446,7 @@ static void answer(struct restore *r)
 	if (!r->cancelled)
 		(void)session_send(r->session, SESSION_CONTROL, WIRE_RESTORED, &m.base, NULL, 0);
 	if (r->done)
-		r->done(ok && !r->cancelled, r->userdata);
+		r->done(ok && !r->cancelled, r->hold ? &r->tree : NULL, r->userdata);
 	r->open_handles = 2;
 	uv_close((uv_handle_t *)&r->step, on_closed);
 	uv_close((uv_handle_t *)&r->deadline, on_closed);
@@ -432,17 +463,32 @@ static void tree_ask(struct restore *r)
 		restore_cancel(r, -ENOTCONN);
 }
 
+static void files_begin(struct restore *r)
+{
+	r->phase = FILES;
+	r->cursor = 0;
+	files_pump(r);
+	if (files_over(r))
+		phase_submit(r, LINKS);
+}
+
 static void phase_next(struct restore *r)
 {
 	switch (r->phase) {
 	case CLEAN: tree_ask(r); break;
 	case TREE: phase_submit(r, DIRS); break;
 	case DIRS:
-		r->phase = FILES;
-		files_pump(r);
-		if (files_over(r))
-			phase_submit(r, LINKS);
+		if (!r->report.found) {
+			files_begin(r);
+			break;
+		}
+		r->phase = CHECK;
+		r->cursor = 1; /* not the root */
+		check_pump(r);
+		if (r->n_batches == 0)
+			files_begin(r);
 		break;
+	case CHECK: files_begin(r); break;
 	case FILES: phase_submit(r, LINKS); break;
 	case LINKS: phase_submit(r, ATTRS); break;
 	case ATTRS:
@@ -465,6 +511,8 @@ static void advance(struct restore *r)
 			answer(r);
 		return;
 	}
+	if (r->phase == CHECK)
+		check_pump(r);
 	if (r->phase == FILES) {
 		files_pump(r);
 		if (!files_over(r))
@@ -537,15 +585,18 @@ static void on_deadline(uv_timer_t *h)
 }
 
 int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
-		const Limbwire__Restore *m, uint64_t request_first, restore_done_fn done,
-		void *userdata, struct restore **ret)
+		const Limbwire__Restore *m, const struct rtree *base, uint64_t request_first,
+		restore_done_fn done, void *userdata, struct restore **ret)
 {
 	cleanup_close int root = -1;
-	int lent = sync_root_fd(sync);
+	int lent = sync_root_fd(sync), e;
 	struct restore *r;
 
 	if (lent < 0)
 		return lent;
+	e = sync_restore_begins(sync);
+	if (e < 0)
+		return e;
 	root = openat(lent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
@@ -561,6 +612,8 @@ int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
 		.request = m->request,
 		.next_request = request_first,
 		.empty_root = m->empty_root,
+		.hold = m->hold,
+		.tree = {.base = base},
 		.root = take_fd(&root),
 	};
 	r->writer = (struct rwriter)RWRITER_INIT(r->root);

@@ -57,6 +57,7 @@ struct sync {
 	bool halted;
 	bool accepted; /* a person said that the root is as it should be */
 	bool filled;   /* the shadow is this incarnation's */
+	bool held;     /* ... as a RESTORE left it; nothing is watched yet */
 	bool scanning; /* the first scan after an attach, or a rescan */
 	bool first_scan;
 	bool rescan_again; /* names were dropped: scan again when there is room */

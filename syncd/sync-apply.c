@@ -37,6 +37,24 @@ int sync_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 	return fill_adopt(sy, parent, name, len, node, n, &stamp);
 }
 
+int sync_restore_begins(struct sync *sy)
+{
+	bool again = sy->held;
+
+	if (sy->phase != PHASE_RESTORE)
+		return -EINVAL;
+	if (sy->in_flight)
+		return -EBUSY;
+	sy->held = sy->filled = false;
+	return again ? sync_prepare_restore(sy) : 0;
+}
+
+void sync_restore_held(struct sync *sy)
+{
+	if (sy->phase == PHASE_RESTORE)
+		sy->held = sy->filled = true;
+}
+
 int sync_start(struct sync *sy)
 {
 	if (sy->phase != PHASE_RESTORE)

@@ -72,7 +72,7 @@ static int reset_shadow(struct sync *sy)
 	undo_done(&sy->undo, &sy->shadow);
 	shadow_done(&sy->shadow);
 	sy->n_polled = 0;
-	sy->filled = sy->scanning = false;
+	sy->filled = sy->held = sy->scanning = false;
 	sy->rescan_again = false;
 	status_clear_all(sy, "watch_limit");
 	status_clear_all(sy, "mount_changed");
@@ -128,6 +128,11 @@ void sync_begin(struct sync *sy)
 	sync_unhalt(sy);
 	if (!sync_root_ok(sy))
 		return;
+	if (sy->filled && sy->held) {
+		sy->held = false;
+		sync_run(sy);
+		return;
+	}
 	if (sy->filled) {
 		sy->phase = PHASE_RUNNING;
 		sync_pump_soon(sy, 0);
@@ -235,7 +240,7 @@ void sync_detached(struct sync *sy)
 	if (!sy->attached)
 		return;
 	sy->attached = false;
-	if (sy->phase != PHASE_RUNNING)
+	if (sy->phase != PHASE_RUNNING && !sy->held)
 		sy->filled = false;
 	sy->phase = PHASE_IDLE;
 	sy->restart = false;

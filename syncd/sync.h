@@ -59,8 +59,12 @@ void sync_drained(struct sync *sy); /* bulk queue below its mark: go on sending 
  * after it was finished. */
 int sync_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, uint64_t node,
 	       const struct node *n, const struct stat *st);
-/* After RESTORE: watch and scan begin; done(userdata) when the first scan is over. */
+/* RESTORE has come: what was adopted before is forgotten. -EINVAL: WELCOME said nothing of it. */
+int sync_restore_begins(struct sync *sy);
+/* After RESTORE: watch and scan begin. */
 int sync_start(struct sync *sy);
+/* After a RESTORE that holds: they begin with a WELCOME of MODE_SYNC. */
+void sync_restore_held(struct sync *sy);
 /* Look at this name soon (apply changed it on the brain's request). */
 void sync_touch(struct sync *sy, const char *path, size_t len);
 

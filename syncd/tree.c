@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "syncd/plan.h"
 #include "syncd/tree-walk.h"
 
@@ -12,6 +13,8 @@ struct tree {
 	struct sync *sy;
 	uv_work_t req;
 	bool busy, lost, ended;
+	bool durable; /* the file system is to be synced first */
+	int root_fd;
 	uint64_t request, deadline_ms;
 	struct ignore ignore;
 	char **paths;
@@ -40,6 +43,11 @@ static void step(uv_work_t *req)
 	struct tree *t = req->data;
 
 	t->n = 0;
+	if (t->durable && io_syncfs(t->root_fd, "tree.sync") < 0) {
+		t->error = -EIO;
+		return;
+	}
+	t->durable = false;
 	t->error = tree_walk_next(t->walk, PART_ENTRIES, &t->items, &t->n, &t->text);
 }
 
@@ -201,6 +209,8 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 	t->sy = sy;
 	t->req.data = t;
 	t->request = get->request;
+	t->durable = get->durable;
+	t->root_fd = sy->root.fd;
 	t->deadline_ms = get->deadline_ms ? clock_mono_ms() + get->deadline_ms : UINT64_MAX;
 	r = copy_paths(t, get);
 	if (r == 0)

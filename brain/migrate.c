@@ -1,0 +1,911 @@
+#include "brain/migrate-impl.h"
+
+#include <stdarg.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "brain/attach.h"
+#include "brain/barrier.h"
+#include "brain/commit.h"
+#include "brain/job.h"
+#include "brain/link.h"
+#include "brain/verb.h"
+#include "brain/verify.h"
+#include "brain/view.h"
+#include "wire/wire.pb-c.h"
+
+enum {
+	RESTORE_MS = 24 * 3600 * 1000,
+	BARRIER_MS = 60000,
+	SCAN_MS = 600000,
+	FREEZE_MS = 15000,
+	PASSES = 3,		 /* copies while it runs */
+	CHANGES_WORTH_PASS = 64, /* records since the last one */
+};
+
+void move_step(const char *name)
+{
+#ifdef LIMB_FAULTS
+	int e;
+
+	if (fault_visit(name, &e) == FAULT_KILL)
+		fault_die();
+#else
+	(void)name;
+#endif
+}
+
+/* ---- thaw ---- */
+
+static void thaw_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	(void)userdata;
+	if (r < 0 || ((const struct entry_done *)e)->error)
+		return; /* the next WELCOME tries again */
+	env->frozen = false;
+	(void)env_save(env);
+}
+
+void migrate_thaw(struct env *env)
+{
+	Limbwire__Freeze m = LIMBWIRE__FREEZE__INIT;
+
+	if (!env->frozen || !link_up(env) ||
+	    link_expect(env, FREEZE_MS, thaw_answered, NULL, &m.request) < 0)
+		return;
+	m.thaw = true;
+	if (link_send(env, WIRE_FREEZE, &m.base, NULL, 0) < 0)
+		link_forget(env, m.request);
+}
+
+/* ---- what is kept of a move ---- */
+
+static json_t *hex_json(const uint8_t *p, size_t n)
+{
+	char text[65];
+
+	text_hex(text, p, n);
+	return json_string(text);
+}
+
+/* The entry of env->left for the place that it has now. */
+static json_t *left_entry(struct env *env, uint64_t seq)
+{
+	json_t *left = env_place_json(env);
+	struct index_txn *t;
+	uint64_t number = 0;
+
+	if (env_read_begin(env, &t) == 0) {
+		number = index_number(t, env->incarnation);
+		index_read_end(t);
+	}
+	(void)json_object_update_new(
+		left, json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "incarnation",
+				(json_int_t)env->incarnation, "seq", (json_int_t)seq, "number",
+				(json_int_t)number, "grant_first", (json_int_t)env->grant_first,
+				"grant_end", (json_int_t)env->grant_end, "mark",
+				hex_json(env->mark, sizeof(env->mark))));
+	return left;
+}
+
+/* ---- the end ---- */
+
+static void timer_closed(uv_handle_t *h)
+{
+	free(container_of((uv_timer_t *)h, struct move, timer));
+}
+
+static void move_free(struct move *m)
+{
+	move_jobs_done(m);
+	json_decref(m->jobs_done);
+	json_decref(m->unsupported);
+	json_decref(m->answer);
+	free(m->from_provider);
+	if (m->timer_made)
+		uv_close((uv_handle_t *)&m->timer, timer_closed);
+	else
+		free(m);
+}
+
+/* The guest and its life go. */
+static void guest_over(struct move *m)
+{
+	struct life *gl = take_ptr(&m->gl);
+	struct env *guest = take_ptr(&m->guest);
+
+	if (guest)
+		guest->wanted = false;
+	if (gl)
+		life_done(gl, NULL);
+	guest_free(guest);
+}
+
+static void fail_over(struct move *m)
+{
+	struct env *env = m->env;
+	struct call *call = take_ptr(&m->l->call);
+
+	json_decref(env->migration);
+	env->migration = NULL;
+	(void)env_save(env);
+	env->muted = env->no_jobs = false;
+	migrate_thaw(env);
+	link_resume(env);
+	guest_over(m);
+	life_done(m->l, NULL);
+	if (call)
+		call_fail(call, m->code, env->name, "limb status",
+			  "cannot move '%s': %s; it is where it was", env->name, m->detail);
+	move_free(m);
+}
+
+static void fail_deleted(struct life *gl, const struct provider_error *err)
+{
+	struct move *m = gl->extra;
+
+	if (err)
+		log_warning("environment '%s': what was begun at its new place: %s", m->env->name,
+			    err->detail);
+	guest_remove_dirs(m->guest);
+	fail_over(m);
+}
+
+static void fail_now(struct life *gl)
+{
+	struct move *m = gl->extra;
+
+	link_stop(m->guest, "migrate failed");
+	life_provider_stop(gl, "delete", fail_deleted);
+}
+
+void move_fail(struct move *m, const char *code, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)snprintf(m->code, sizeof(m->code), "%s", code);
+	va_start(ap, fmt);
+	(void)vsnprintf(m->detail, sizeof(m->detail), fmt, ap);
+	va_end(ap);
+	m->gl->on_status = NULL;
+	m->gl->attached = NULL;
+	m->guest->wanted = false;
+	life_end_timer(m->gl, fail_now);
+}
+
+static void move_fail_errno(struct move *m, int r, const char *what)
+{
+	move_fail(m, life_code(r), "%s: %s", what,
+		  r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
+}
+
+/* It lives at the new place; what could not be done is said, and done later. */
+static void over(struct move *m)
+{
+	struct env *env = m->env;
+	struct call *call = take_ptr(&m->l->call);
+	json_t *answer = take_ptr(&m->answer);
+	char detail[sizeof(m->detail)], code[sizeof(m->code)];
+
+	memcpy(detail, m->detail, sizeof(detail));
+	memcpy(code, m->code, sizeof(code));
+	(void)env_save(env);
+	guest_over(m);
+	life_done(m->l, NULL);
+	if (call && answer) {
+		call_ok(call, answer);
+	} else {
+		json_decref(answer);
+		if (call)
+			call_fail(call, code, env->name, "limb verify NAME",
+				  "'%s' lives at its new place now, but %s; the old one stays as "
+				  "it is until that can be done",
+				  env->name, detail);
+	}
+	if (!env->view)
+		view_start(env);
+	move_free(m);
+}
+
+static void old_cleaned(int r, void *userdata)
+{
+	struct move *m = userdata;
+
+	move_step("migrate.cleaned");
+	if (r < 0)
+		(void)json_object_set_new(m->answer, "left",
+					  json_pack("[{s:s}]", "provider", m->from_provider));
+	over(m);
+}
+
+static void verified(struct env *env, int r, json_t *result, void *userdata)
+{
+	struct move *m = userdata;
+	json_t *o;
+
+	(void)env;
+	if (r < 0) {
+		(void)snprintf(m->code, sizeof(m->code), "%s", life_code(r));
+		(void)snprintf(m->detail, sizeof(m->detail), "it cannot be verified: %s",
+			       strerror(-r));
+		over(m);
+		return;
+	}
+	move_step("migrate.verified");
+	o = m->answer = json_deep_copy(result);
+	(void)json_object_set_new(o, "from",
+				  json_pack("{s:s, s:I}", "provider", m->from_provider,
+					    "incarnation", (json_int_t)m->from_incarnation));
+	(void)json_object_set_new(o, "to",
+				  json_pack("{s:s, s:I}", "provider", m->env->provider,
+					    "incarnation", (json_int_t)m->to_incarnation));
+	(void)json_object_set_new(o, "frozen_ms", json_integer((json_int_t)m->frozen_ms));
+	(void)json_object_set_new(o, "bytes_sent", json_integer((json_int_t)m->sent_bytes));
+	(void)json_object_set_new(o, "duration_ms", json_integer((json_int_t)life_ms(m->l)));
+	(void)json_object_set(o, "jobs", m->jobs_done);
+	if (!json_is_true(json_object_get(o, "equal"))) {
+		over(m); /* the old place is kept */
+		return;
+	}
+	(void)json_object_set_new(m->left, "verified", json_true());
+	(void)env_save(m->env);
+	old_clean(m->gl, m->left, true, old_cleaned, m);
+}
+
+static void new_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct move *m = userdata;
+	int r = res->r;
+
+	if (r == 0)
+		r = verify_run(env, true, verified, m);
+	if (r < 0) {
+		(void)snprintf(m->code, sizeof(m->code), "%s", life_code(r));
+		(void)snprintf(m->detail, sizeof(m->detail), "it cannot be synced: %s",
+			       strerror(-r));
+		over(m);
+	}
+}
+
+/* ---- the lease ---- */
+
+/* env.json as the log has it: guest has the new place, and then the old one. */
+static json_t *switch_places(struct env *env, struct env *guest)
+{
+	json_t *left = json_incref(json_object_get(env->migration, "left"));
+
+	if (!env->left)
+		env->left = json_array();
+	(void)json_array_append_new(env->left, left);
+	env_place_swap(env, guest);
+	if (env->user_root) {
+		free(env->home_root);
+		env->home_root = strdup(env->user_root);
+	}
+	env->last_number = env->taken_number = 0;
+	env->restoring = env->frozen = false;
+	json_decref(env->migration);
+	env->migration = NULL;
+	return left;
+}
+
+static void moved(struct move *m)
+{
+	struct env *env = m->env, *guest = m->guest;
+	int r;
+
+	/* limb-ingest ends with its pack; what the old place says from now on is heard anew. */
+	link_stop(env, "moved");
+	link_move(guest, env);
+	guest->guest_is_old = true;
+	guest->restore_at = INDEX_NOW;
+	guest->restore_base = 0;
+	env->muted = env->no_jobs = false;
+	env->mount_changed = false;
+	json_decref(env->unsupported);
+	env->unsupported = take_ptr(&m->unsupported);
+	if (env->link) {
+		r = link_send_pack(env);
+		if (r == 0)
+			attach_welcome(env, ATTACH_SYNC, false);
+		else
+			link_lost(env, "cannot make a pack");
+	}
+	m->frozen_ms = clock_mono_ms() - m->frozen_since_ms;
+	if (link_up(env))
+		life_attached(env, ATTACH_SYNC);
+	move_jobs_again(m);
+	r = barrier_run(env, SCAN_MS, new_synced, m);
+	if (r < 0) {
+		struct barrier_result none = {.r = r};
+
+		new_synced(env, &none, m);
+	}
+}
+
+static void leased(int r, uint64_t seq, void *userdata)
+{
+	struct move *m = userdata;
+
+	(void)seq;
+	if (r < 0) {
+		move_fail_errno(m, r, "the lease cannot be recorded");
+		return;
+	}
+	move_step("migrate.handed");
+	m->left = switch_places(m->env, m->guest);
+	r = env_save(m->env);
+	if (r < 0) /* the log has it: the next start makes it good */
+		log_warning_errno(r, "environment '%s': its new place cannot be saved",
+				  m->env->name);
+	move_step("migrate.switched");
+	moved(m);
+}
+
+static void lease(struct move *m)
+{
+	int r;
+
+	move_step("migrate.lease");
+	m->sent_bytes = link_sent_bytes(m->guest);
+	r = link_up(m->guest) ? attach_record(m->env, m->guest, RECORD_LEASE, "migrate", leased, m)
+			      : -ENOTCONN;
+	if (r < 0)
+		move_fail_errno(m, r, "the lease cannot be handed over");
+}
+
+/* ---- copies ---- */
+
+static void take_unsupported(struct move *m, const struct entry_head *e)
+{
+	const struct entry_unsupported *u;
+	const char *path, *field;
+	struct entry_cursor c;
+
+	json_decref(m->unsupported);
+	m->unsupported = json_array();
+	entry_cursor_init(&c, e);
+	while (entry_next_unsupported(&c, &u, &path, &field))
+		(void)json_array_append_new(m->unsupported, json_pack("{s:s%, s:s%}", "path", path,
+								      (size_t)u->path_len, "field",
+								      field, (size_t)u->field_len));
+}
+
+static int copy(struct move *m, uint64_t seq, link_answer_fn fn)
+{
+	Limbwire__Restore q = LIMBWIRE__RESTORE__INIT;
+	int r;
+
+	m->guest->restore_at = seq;
+	m->guest->restore_base = m->base_seq;
+	m->seq = seq;
+	r = link_expect(m->guest, RESTORE_MS, fn, m, &q.request);
+	if (r < 0)
+		return r;
+	q.at_seq = seq;
+	q.hold = true;
+	q.deadline_ms = RESTORE_MS - 1000;
+	r = link_send(m->guest, WIRE_RESTORE, &q.base, NULL, 0);
+	if (r < 0)
+		link_forget(m->guest, q.request);
+	return r;
+}
+
+/* True: it was answered, and is there. */
+static bool copied(struct move *m, int r, const struct entry_head *e)
+{
+	const struct entry_restored *a = (const struct entry_restored *)e;
+
+	if (r == 0 && a->error) {
+		move_fail(m, life_code(-a->error), "%.*s (%s)",
+			  (int)MIN(a->detail_len, (uint32_t)300), (const char *)(a + 1),
+			  strerror(a->error));
+		return false;
+	}
+	if (r < 0) {
+		move_fail_errno(m, r, "its files cannot be brought there");
+		return false;
+	}
+	take_unsupported(m, e);
+	m->base_seq = m->seq;
+	return true;
+}
+
+static void final_copied(struct env *guest, int r, const struct entry_head *e, void *userdata)
+{
+	(void)guest;
+	if (copied(userdata, r, e))
+		lease(userdata);
+}
+
+static void final_durable(int r, uint64_t seq, void *userdata)
+{
+	struct move *m = userdata;
+
+	(void)seq;
+	move_step("migrate.final");
+	if (r == 0) {
+		(void)json_object_set_new(m->env->migration, "left",
+					  left_entry(m->env, env_seq(m->env)));
+		r = env_save(m->env);
+	}
+	if (r == 0)
+		r = copy(m, env_seq(m->env), final_copied);
+	if (r < 0)
+		move_fail_errno(m, r, "what changed last cannot be brought there");
+}
+
+static void final_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct move *m = userdata;
+	int r = res->r;
+
+	/* What comes from now on is late. */
+	env->muted = true;
+	if (r == 0)
+		r = commit_wait(env, final_durable, m);
+	if (r < 0)
+		move_fail_errno(m, r, "it cannot be synced");
+}
+
+static void frozen(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	struct move *m = userdata;
+
+	if (r == 0 && ((const struct entry_done *)e)->error &&
+	    ((const struct entry_done *)e)->error != ESRCH)
+		r = -((const struct entry_done *)e)->error;
+	if (r == 0)
+		r = barrier_run(env, BARRIER_MS, final_synced, m);
+	if (r < 0)
+		move_fail_errno(m, r, "its processes cannot be frozen");
+}
+
+static void freeze(struct move *m)
+{
+	Limbwire__Freeze q = LIMBWIRE__FREEZE__INIT;
+	struct env *env = m->env;
+	int r;
+
+	m->frozen_since_ms = clock_mono_ms();
+	env->frozen = true;
+	r = env_save(env);
+	move_step("migrate.freeze");
+	if (r == 0)
+		r = link_expect(env, FREEZE_MS, frozen, m, &q.request);
+	if (r == 0) {
+		r = link_send(env, WIRE_FREEZE, &q.base, NULL, 0);
+		if (r < 0)
+			link_forget(env, q.request);
+	}
+	if (r < 0)
+		move_fail_errno(m, r, "its processes cannot be frozen");
+}
+
+static void first_copied(struct env *guest, int r, const struct entry_head *e, void *userdata)
+{
+	struct move *m = userdata;
+
+	(void)guest;
+	if (!copied(m, r, e))
+		return;
+	if (++m->passes < PASSES && env_seq(m->env) - m->seq > CHANGES_WORTH_PASS) {
+		r = copy(m, env_seq(m->env), first_copied);
+		if (r < 0)
+			move_fail_errno(m, r, "its files cannot be brought there");
+		return;
+	}
+	m->gl->on_status = NULL;
+	move_step("migrate.copied");
+	move_jobs(m, freeze);
+}
+
+static void copy_status(struct life *gl)
+{
+	struct move *m = gl->extra;
+
+	if (m->l->call)
+		call_progress(m->l->call, "copying", m->guest->status.scanned_files,
+			      m->guest->status.scanned_bytes, gl->files, gl->bytes);
+}
+
+static void copy_begin(struct life *gl)
+{
+	struct move *m = gl->extra;
+	struct index_counts n = {0};
+	struct index_txn *t;
+	int r;
+
+	if (env_read_begin(m->env, &t) == 0) {
+		(void)index_counts(t, &n);
+		gl->files = n.files;
+		gl->bytes = n.bytes;
+		index_read_end(t);
+	}
+	gl->on_status = copy_status;
+	move_step("migrate.copy");
+	r = copy(m, env_seq(m->env), first_copied);
+	if (r < 0)
+		move_fail_errno(m, r, "its files cannot be brought there");
+}
+
+/* ---- the new place ---- */
+
+static void target_attached(struct life *gl, enum attach_mode mode)
+{
+	struct move *m = gl->extra;
+
+	m->guest->wanted = false; /* when its line falls, the move has failed */
+	if (mode != ATTACH_RESTORE)
+		move_fail(m, "invalid_path", "%s",
+			  m->guest->n_reasons ? m->guest->reasons[0].detail : "the root there");
+	else
+		life_end_timer(gl, copy_begin);
+}
+
+static void target_late(struct life *gl)
+{
+	struct move *m = gl->extra;
+
+	move_fail(m, "env_unreachable", "%s",
+		  m->guest->n_reasons ? m->guest->reasons[0].detail
+				      : "limb-syncd there did not answer in 30 s");
+}
+
+static int save_migration(struct move *m)
+{
+	struct env *env = m->env;
+
+	json_decref(env->migration);
+	env->migration = json_pack("{s:o, s:I, s:o}", "to", env_place_json(m->guest),
+				   "to_incarnation", (json_int_t)m->to_incarnation, "mark",
+				   hex_json(m->guest->mark, sizeof(m->guest->mark)));
+	return env_save(env);
+}
+
+static void target_started(struct life *gl, const struct provider_error *err)
+{
+	struct move *m = gl->extra;
+	int r;
+
+	if (err) {
+		move_fail(m, err->code, "%s", err->detail);
+		return;
+	}
+	r = attach_grant(m->guest);
+	if (r == 0)
+		r = save_migration(m);
+	if (r < 0) {
+		move_fail_errno(m, r, "the new place cannot be recorded");
+		return;
+	}
+	life_attach(gl, NULL, false, false, target_attached, target_late);
+}
+
+static int begin(struct move *m)
+{
+	int r;
+
+	attach_make_mark(m->env, m->guest->mark);
+	m->guest->incarnation = m->to_incarnation;
+	r = guest_make_dirs(m->guest);
+	if (r == 0)
+		r = save_migration(m);
+	if (r < 0)
+		return r;
+	move_step("migrate.begin");
+	life_provider_create(m->gl, target_started);
+	return 0;
+}
+
+/* ---- judging the request ---- */
+
+static bool is_of_this_machine(const char *provider)
+{
+	return strcmp(provider, "local") == 0 || strcmp(provider, "bwrap") == 0;
+}
+
+/* A directory of this machine: named, or the one that it had before it moved away. */
+static bool judge_root(struct call *call, struct env *env, struct env *guest)
+{
+	const struct env *other;
+	const char *why;
+	char *root = NULL;
+
+	if (!guest->target) {
+		if (env->home_root &&
+		    !(env->user_root && strcmp(env->user_root, env->home_root) == 0))
+			guest->user_root = strdup(env->home_root);
+		return true;
+	}
+	why = guest->target[0] == '/' ? life_judge_dir(env->brain, guest->target, &root)
+				      : "a root is named by its whole path, from / on";
+	guest->user_root = root;
+	if (why) {
+		call_fail(call, "invalid_path", env->name, NULL, "'%s': %s", guest->target, why);
+		return false;
+	}
+	other = life_root_taken(env->brain, root);
+	if (other) {
+		call_fail(
+			call, "invalid_path", env->name, NULL,
+			"'%s' and the root of environment '%s' contain each other; choose another",
+			root, other->name);
+		return false;
+	}
+	free(take_ptr(&guest->target));
+	return true;
+}
+
+static int judge_jobs(struct call *call, struct env *env, enum move_jobs *ret)
+{
+	static const char *const names[] = {"wait", "stop", "restart"};
+	const char *text = call_str(call, "jobs");
+
+	*ret = MOVE_JOBS_WAIT;
+	for (size_t i = 0; text && i < ARRAY_SIZE(names); i++) {
+		if (strcmp(names[i], text) == 0) {
+			*ret = (enum move_jobs)i;
+			return 0;
+		}
+	}
+	if (!text)
+		return 0;
+	call_fail(call, "usage", env->name, "limb help migrate",
+		  "--jobs is wait, stop or restart, not '%s'", text);
+	return -EINVAL;
+}
+
+static struct env *judge_target(struct call *call, struct env *env)
+{
+	const char *to = call_str(call, "to"), *colon;
+	struct env *guest = NULL;
+	int r;
+
+	if (!to && !(call_bool(call, "resume") && env->migration)) {
+		call_fail(call, call_bool(call, "resume") ? "conflict" : "usage", env->name,
+			  "limb help migrate",
+			  call_bool(call, "resume") ? "no move of '%s' was interrupted; say where "
+						      "to with --to"
+						    : "say where '%s' is to move with --to",
+			  env->name);
+		return NULL;
+	}
+	r = to ? env_guest_new(env, env->incarnation + 1, &guest)
+	       : old_guest(env, json_object_get(env->migration, "to"), &guest);
+	if (r < 0) {
+		call_fail(call, life_code(r), env->name, NULL, "cannot move '%s': %s", env->name,
+			  strerror(-r));
+		return NULL;
+	}
+	if (!to)
+		return guest;
+	colon = strchr(to, ':');
+	guest->provider = colon ? strndup(to, (size_t)(colon - to)) : strdup(to);
+	guest->target = colon ? strdup(colon + 1) : NULL;
+	if (guest->provider &&
+	    (!is_of_this_machine(guest->provider) || judge_root(call, env, guest)))
+		return guest;
+	guest_free(guest);
+	return NULL;
+}
+
+static void move_begin(struct move *m)
+{
+	int r = begin(m);
+
+	if (r < 0)
+		move_fail_errno(m, r, "the new place cannot be made");
+}
+
+/* A directory that it had before, and that is to be overwritten: what was done in it since is
+ * heard first. */
+struct hearing {
+	struct move *m;
+	struct env *old;
+	struct life *life;
+};
+
+static void heard(int r, void *userdata)
+{
+	struct hearing *h = userdata;
+	struct move *m = h->m;
+	json_t *o;
+	size_t i;
+
+	h->old->wanted = false;
+	life_done(h->life, NULL);
+	guest_free(h->old);
+	free(h);
+	if (r < 0) {
+		move_fail(m, "conflict",
+			  "'%s' was its root before, and whether it was changed since cannot be "
+			  "seen (%s); empty it, or choose another",
+			  m->guest->user_root, strerror(-r));
+		return;
+	}
+	json_array_foreach(m->env->left, i, o)
+	{
+		const char *root = json_string_value(json_object_get(o, "user_root"));
+
+		if (root && strcmp(root, m->guest->user_root) == 0)
+			(void)json_array_remove(m->env->left, i--);
+	}
+	move_begin(m);
+}
+
+static bool hear_first(struct move *m)
+{
+	struct hearing *h;
+	json_t *o, *left = NULL;
+	size_t i;
+
+	if (!m->guest->user_root)
+		return false;
+	json_array_foreach(m->env->left, i, o)
+	{
+		const char *root = json_string_value(json_object_get(o, "user_root"));
+
+		if (root && strcmp(root, m->guest->user_root) == 0)
+			left = o; /* the last is the newest */
+	}
+	h = left ? calloc(1, sizeof(*h)) : NULL;
+	if (!h || old_guest(m->env, left, &h->old) < 0) {
+		free(h);
+		return false;
+	}
+	h->m = m;
+	h->life = life_new(h->old, NULL, "migrate");
+	if (!h->life || guest_make_dirs(h->old) < 0)
+		return false;
+	old_clean(h->life, left, true, heard, h);
+	return true;
+}
+
+static void migrate_begin(struct call *call, struct env *env, enum move_jobs jobs)
+{
+	struct env *guest = judge_target(call, env);
+	struct move *m = guest ? calloc(1, sizeof(*m)) : NULL;
+
+	if (!guest)
+		return;
+	if (m) {
+		m->l = life_new(env, call, "migrate");
+		m->gl = life_new(guest, NULL, "migrate");
+	}
+	if (!m || !m->l || !m->gl) {
+		call_fail(call, "internal", env->name, NULL, "out of memory");
+		return;
+	}
+	m->env = env;
+	m->guest = guest;
+	m->gl->extra = m;
+	m->jobs = jobs;
+	m->jobs_done = json_array();
+	m->from_provider = strdup(env->provider);
+	m->from_incarnation = env->incarnation;
+	m->to_incarnation = env->incarnation + 1;
+	if (!hear_first(m))
+		move_begin(m);
+}
+
+/* An interrupted move to elsewhere goes first. */
+struct redo {
+	struct call *call;
+	struct env *env;
+	enum move_jobs jobs;
+};
+
+static void dropped(void *userdata)
+{
+	struct redo *q = userdata;
+
+	json_decref(q->env->migration);
+	q->env->migration = NULL;
+	migrate_begin(q->call, q->env, q->jobs);
+	free(q);
+}
+
+void migrate(struct call *call)
+{
+	struct env *env = life_env(call, false);
+	enum move_jobs jobs;
+	struct redo *q;
+
+	if (!env || !verb_live_env(call) || judge_jobs(call, env, &jobs) < 0)
+		return;
+	if (env->mount_changed) {
+		call_fail(call, "conflict", env->name, "limb status",
+			  "'%s' waits for a word about a changed mount; give it first", env->name);
+		return;
+	}
+	if (!env->migration || !call_str(call, "to")) {
+		migrate_begin(call, env, jobs);
+		return;
+	}
+	q = calloc(1, sizeof(*q));
+	if (!q) {
+		call_fail(call, "internal", env->name, NULL, "out of memory");
+		return;
+	}
+	*q = (struct redo){call, env, jobs};
+	migrate_delete_places(env, false, dropped, q);
+}
+
+/* ---- limbd's start ---- */
+
+static bool was_handed_over(struct env *env)
+{
+	const char *mark = json_string_value(json_object_get(env->migration, "mark"));
+	char text[2 * sizeof(env->mark) + 1];
+
+	text_hex(text, env->mark, sizeof(env->mark));
+	return mark && strcmp(mark, text) == 0;
+}
+
+void migrate_recover(struct env *env)
+{
+	struct env *guest = NULL;
+
+	if (!env->migration || !was_handed_over(env))
+		return;
+	if (old_guest(env, json_object_get(env->migration, "to"), &guest) < 0)
+		return;
+	log_info("environment '%s' had moved when limbd ended", env->name);
+	/* What env_resume() read is the new incarnation's; the swap must not take it away. */
+	guest->incarnation = env->incarnation;
+	guest->last_number = env->last_number;
+	guest->unheld = env->unheld;
+	guest->grant_first = env->grant_first;
+	guest->grant_end = env->grant_end;
+	guest->node_used = env->node_used;
+	memcpy(guest->mark, env->mark, sizeof(guest->mark));
+	(void)switch_places(env, guest);
+	env->last_number = env->taken_number = guest->last_number;
+	(void)env_save(env);
+	guest_free(guest);
+}
+
+struct resumed {
+	struct env *env, *guest;
+	struct life *l, *gl;
+};
+
+static void resumed_stopped(struct life *gl, const struct provider_error *err)
+{
+	struct resumed *q = gl->extra;
+
+	if (err)
+		log_warning("environment '%s': the place it was about to move to: %s", q->env->name,
+			    err->detail);
+	life_done(q->gl, NULL);
+	guest_free(q->guest);
+	life_done(q->l, NULL); /* its line is tried now */
+	free(q);
+}
+
+void migrate_resume(struct env *env)
+{
+	struct resumed *q;
+
+	guest_remove_rest(env);
+	if (!env->migration || env->busy)
+		return;
+	log_info("environment '%s' was about to move when limbd ended; it is where it was, go on "
+		 "with: limb migrate %s --resume",
+		 env->name, env->name);
+	q = calloc(1, sizeof(*q));
+	if (!q || old_guest(env, json_object_get(env->migration, "to"), &q->guest) < 0) {
+		free(q);
+		return;
+	}
+	q->env = env;
+	q->l = life_new(env, NULL, "migrate");
+	q->gl = life_new(q->guest, NULL, "migrate");
+	if (!q->l || !q->gl)
+		return;
+	q->gl->extra = q;
+	life_provider_stop(q->gl, "stop", resumed_stopped);
+}
