@@ -12,8 +12,8 @@ void job_put_text(json_t *o, const char *key, const void *data, size_t n)
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	char key64[64];
 
-	if (text_utf8_ok(data, n)) {
-		(void)json_object_set_new(o, key, json_stringn(data, n));
+	if (n == 0 || text_utf8_ok(data, n)) {
+		(void)json_object_set_new(o, key, json_stringn(n ? data : "", n));
 		return;
 	}
 	if (text_utf8_replace(&b, data, n) == 0)

@@ -279,7 +279,7 @@ size_t job_input_waiting(const struct job *j)
 	return buf_len(&j->input);
 }
 
-int job_signal(struct job *j, int signo, const char *why)
+static int send_signal(struct job *j, int signo, bool tree, const char *why)
 {
 	Limbwire__JobSignal m = LIMBWIRE__JOB_SIGNAL__INIT;
 
@@ -287,8 +287,19 @@ int job_signal(struct job *j, int signo, const char *why)
 		return -ESRCH;
 	m.job = j->id;
 	m.signal = (uint32_t)signo;
+	m.tree = tree;
 	m.why = (char *)why;
 	return link_send(j->env, WIRE_JOB_SIGNAL, &m.base, NULL, 0);
+}
+
+int job_signal(struct job *j, int signo, const char *why)
+{
+	return send_signal(j, signo, false, why);
+}
+
+int job_end(struct job *j, int signo, const char *why)
+{
+	return send_signal(j, signo, true, why);
 }
 
 int job_resize(struct job *j, uint32_t rows, uint32_t cols)

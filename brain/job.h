@@ -76,6 +76,8 @@ int job_input(struct job *job, const void *data, size_t n, bool eof);
 size_t job_input_waiting(const struct job *job);
 /* -ESRCH: it has ended, or has no terminal; -ENOTCONN. */
 int job_signal(struct job *job, int signo, const char *why);
+/* The same to all that it started, and what is left after a grace is killed. */
+int job_end(struct job *job, int signo, const char *why);
 int job_resize(struct job *job, uint32_t rows, uint32_t cols);
 
 struct env *job_env(const struct job *job);

@@ -232,7 +232,7 @@ static void on_cancel(struct call *call)
 		return;
 	}
 	s->cancelled = true;
-	(void)job_signal(s->watch.job, SIGTERM, "user");
+	(void)job_end(s->watch.job, SIGTERM, "user");
 	set_timer(s, KILL_MS);
 }
 

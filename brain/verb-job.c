@@ -429,7 +429,8 @@ void verb_signal(struct call *call)
 	job = call_job(call);
 	if (!job)
 		return;
-	r = job_signal(job, sig, "user");
+	r = call_bool(call, "tree") && sig == SIGTERM ? job_end(job, sig, "user")
+						      : job_signal(job, sig, "user");
 	if (r == -ESRCH)
 		fail_job(call, job, "conflict", "logs", "has ended");
 	else if (r < 0)

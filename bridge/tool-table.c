@@ -121,6 +121,14 @@ static const struct tool_field environments_fields[] = {
 	{0},
 };
 
+static const struct tool_field migrate_fields[] = {
+	{"environment", STRING, true}, {"incarnation", INTEGER, true}, {"seq", INTEGER, false},
+	{"equal", BOOLEAN, true}, {"from", "{\"type\":\"object\"}", true},
+	{"to", "{\"type\":\"object\"}", true}, {"frozen_ms", INTEGER, false},
+	{"bytes_sent", INTEGER, false}, {"jobs", OBJECTS, false}, {"differences", OBJECTS, false},
+	{0},
+};
+
 static const struct tool_field points_fields[] = {
 	{"environment", STRING, true}, {"points", OBJECTS, true}, {"truncated", BOOLEAN, false},
 	{"total", INTEGER, false},
@@ -178,10 +186,11 @@ const struct tool tool_table[] = {
 		 {"input", TOOL_BYTES, false, TOOL_INPUT, "chars text", 0, 1 << 20, "What it reads."},
 		 {"eof", TOOL_SWITCH, false, "eof", NULL, 0, 0, "And that is the end of its input."}},
 		input_fields, NULL, false, "{\"input\":\"\"}"},
-	{"kill_job", "End a job", "Sends a signal to a job and to all that it started.", "signal",
+	{"kill_job", "End a job", "Ends a job and all that it started: TERM, then KILL for what is left after a while; or "
+		"sends another signal.", "signal",
 		{JOB,
 		 {"signal", TOOL_TEXT, false, "signal", NULL, 0, 0, "TERM, if left out; KILL, INT, HUP ..."}},
-		signal_fields, NULL, false, "{\"signal\":\"TERM\"}"},
+		signal_fields, NULL, false, "{\"signal\":\"TERM\",\"tree\":true}"},
 	{"list_jobs", "List jobs", "Commands that run; with all, those that ran, too.", "jobs",
 		{{"environment", TOOL_NAME, false, "name", NULL, 0, 0, "Of this environment; else of all."},
 		 {"all", TOOL_SWITCH, false, "all", NULL, 0, 0, "Also those that have ended."}},
@@ -243,6 +252,18 @@ const struct tool tool_table[] = {
 	{"list_environments", "List environments",
 		"The environments, what state each is in, and where its root is.", "ls", {{0}},
 		environments_fields, NULL, true, NULL},
+	{"migrate", "Move an environment",
+		"Moves an environment with its files to another place; commands that run are waited for, "
+		"stopped or started anew there. Answers when both sides were compared.",
+		"migrate",
+		{ENVIRONMENT,
+		 {"to", TOOL_PLACE, false, "to", "target provider", 0, 0,
+			"PROVIDER or PROVIDER:TARGET, such as ssh:HOST, bwrap, container:IMAGE."},
+		 {"jobs", TOOL_TEXT, false, "jobs", NULL, 0, 0,
+			"What becomes of running jobs: wait, stop or restart (wait)."},
+		 {"resume", TOOL_SWITCH, false, "resume", NULL, 0, 0,
+			"Go on with a move that was interrupted."}},
+		migrate_fields, NULL, false, NULL},
 	{"label_point", "Label a point",
 		"Gives the present moment of an environment a name, to come back to it or to look at it.",
 		"label",

@@ -278,6 +278,13 @@ static json_t *take_edits(const struct tool *tool, const json_t *v, json_t **ret
 	return NULL;
 }
 
+/* An agent that could choose any provider would run what it likes on this machine: `local`
+ * keeps nothing in, `command` and an executable's path are programs. */
+static bool place_ok(const char *s)
+{
+	return is_word_of("bwrap container ssh", s, strcspn(s, ":"));
+}
+
 static json_t *take_text(const struct tool *tool, const struct tool_param *p, const json_t *v,
 			 json_t **ret)
 {
@@ -302,6 +309,12 @@ static json_t *take_text(const struct tool *tool, const struct tool_param *p, co
 			p->name);
 	if (p->type == TOOL_JOB && !ref_job_ok(s))
 		return bad(tool, "'%s' is the id of a job, j-...", p->name);
+	if (p->type == TOOL_PLACE && !place_ok(s))
+		return bad(
+			tool,
+			"'%s' is PROVIDER or PROVIDER:TARGET, and the provider is bwrap, container "
+			"or ssh; to others a person moves it: limb migrate",
+			p->name);
 	*ret = as_param(v);
 	return NULL;
 }

@@ -31,6 +31,7 @@ enum tool_type {
 	TOOL_NAME, /* of an environment */
 	TOOL_POINT,
 	TOOL_JOB,
+	TOOL_PLACE, /* PROVIDER[:TARGET], of a provider that keeps what runs there in */
 };
 
 struct tool_param {

@@ -122,13 +122,19 @@ static void signal_tree(struct holder *h, int sig)
 		(void)kill(-h->pid, sig);
 }
 
+static void end_tree(struct holder *h, int sig)
+{
+	h->ending = true;
+	signal_tree(h, sig);
+	signal_tree(h, SIGCONT);
+	holder_timer_set(h, TIMER_KILL, GRACE_MS);
+}
+
 void holder_timeout(struct holder *h)
 {
 	h->timed_out = true;
 	(void)snprintf(h->killed_by, sizeof(h->killed_by), "timeout");
-	signal_tree(h, SIGTERM);
-	signal_tree(h, SIGCONT);
-	holder_timer_set(h, TIMER_KILL, GRACE_MS);
+	end_tree(h, SIGTERM);
 }
 
 void holder_signal(struct holder *h, const Limbwire__JobSignal *m)
@@ -146,6 +152,8 @@ void holder_signal(struct holder *h, const Limbwire__JobSignal *m)
 		(void)snprintf(h->killed_by, sizeof(h->killed_by), "%s", m->why);
 	if (m->signal == SIGKILL)
 		holder_kill(h);
+	else if (m->tree)
+		end_tree(h, (int)m->signal);
 	else if (h->command_ended)
 		signal_tree(h, (int)m->signal);
 	else
@@ -226,6 +234,6 @@ void holder_consider_end(struct holder *h)
 	pipes_drain(h);
 	if (h->none_left && h->pipes[0] < 0 && h->pipes[1] < 0)
 		report_end(h);
-	else if (lingered && (h->none_left || gave_up || !(h->killing || h->timed_out)))
+	else if (lingered && (h->none_left || gave_up || !(h->killing || h->ending)))
 		report_end(h);
 }

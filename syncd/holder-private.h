@@ -37,8 +37,8 @@ struct holder {
 	uint64_t started_ms;
 
 	bool command_ended, none_left, reported;
-	bool timed_out, killing, forgotten;
-	bool output_news; /* not yet told */
+	bool timed_out, killing, ending, forgotten; /* ending: with all that it started */
+	bool output_news;			    /* not yet told */
 	int status;
 	char killed_by[128];
 };

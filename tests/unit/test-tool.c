@@ -147,6 +147,10 @@ static void bad_arguments(void **state)
 	refused("edit_file", "{\"path\":\"a\",\"edits\":[{\"old_text\":\"\",\"new_text\":\"a\"}]}",
 		"edits");
 	refused("edit_file", "{\"path\":\"a\",\"edits\":[{\"old_text\":\"a\"}]}", "edits");
+	refused("migrate", "{\"to\":\"local:/\"}", "person");
+	refused("migrate", "{\"to\":\"command:sh\"}", "person");
+	refused("migrate", "{\"to\":\"/tmp/x\"}", "person");
+	refused("migrate", "{\"to\":\"bwra\"}", "person");
 	refused("label_point", "{\"label\":\"a\\u0000\"}", "NUL");
 }
 
