@@ -174,6 +174,8 @@ json_t *env_place_json(const struct env *env)
 	put(o, "inner_syncd", env->inner_syncd);
 	if (env->place)
 		(void)json_object_set_new(o, "place", json_integer((json_int_t)env->place));
+	if (env->network)
+		(void)json_object_set_new(o, "network", json_true());
 	return o;
 }
 
@@ -194,6 +196,7 @@ int env_place_take(struct env *env, json_t *o)
 	take_text(&env->inner_dir, o, "inner_dir");
 	take_text(&env->inner_syncd, o, "inner_syncd");
 	env->place = (uint64_t)json_integer_value(json_object_get(o, "place"));
+	env->network = json_is_true(json_object_get(o, "network"));
 	return env->provider ? 0 : -EBADMSG;
 }
 
@@ -215,6 +218,8 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->inner_dir, b->inner_dir);
 	SWAP(a->inner_syncd, b->inner_syncd);
 	SWAP(a->place, b->place);
+	SWAP(a->network, b->network);
+	SWAP(a->compress, b->compress);
 	SWAP(a->isolation, b->isolation);
 	SWAP(a->init_pid, b->init_pid);
 	SWAP(a->syncd_pid, b->syncd_pid);
@@ -283,7 +288,6 @@ static int env_load_json(struct env *env)
 	env->spec = json_incref(json_object_get(o, "spec"));
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
-	env->network = json_is_true(json_object_get(o, "network"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
 	env->restoring = json_is_true(json_object_get(o, "restoring"));
 	env->first_sync_done = !env->creating;
@@ -311,8 +315,6 @@ int env_save(struct env *env)
 	(void)json_object_set(o, "spec", env->spec);
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
-	if (env->network)
-		(void)json_object_set_new(o, "network", json_true());
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
 	if (env->restoring)
 		(void)json_object_set_new(o, "restoring", json_true());

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "brain/job-impl.h"
+#include "brain/link.h"
 
 enum {
 	LOOK_MS = 20,
@@ -105,6 +106,12 @@ static void look(uv_timer_t *t)
 	uint64_t ms = clock_mono_ms() - m->jobs_since_ms;
 	unsigned n = jobs_running_in(m->env);
 
+	if (!link_up(m->env) || !link_up(m->guest)) {
+		(void)uv_timer_stop(t);
+		move_fail(m, "env_unreachable", "the line to its %s place fell",
+			  link_up(m->env) ? "new" : "present");
+		return;
+	}
 	if (n == 0) {
 		(void)uv_timer_stop(t);
 		m->jobs_over(m);
@@ -163,8 +170,7 @@ void move_jobs_again(struct move *m)
 					.timeout_ms = a->timeout_ms,
 					.tty = a->tty};
 		struct job *j;
-		int r = a->argv && a->env && a->cwd ? job_start(m->env, &spec, &j)
-						    : -ENOMEM;
+		int r = a->argv && a->env && a->cwd ? job_start(m->env, &spec, &j) : -ENOMEM;
 
 		if (r == 0)
 			(void)json_object_set_new(a->said, "restarted_as", json_string(job_id(j)));

@@ -44,6 +44,7 @@ int old_guest(struct env *env, json_t *o, struct env **ret)
 	if (guest->restore_at == 0)
 		guest->restore_at = INDEX_NOW;
 	guest->node_used = guest->grant_first ? guest->grant_first - 1 : 0;
+	(void)json_object_set_new(guest->spec, "in_place", json_true());
 	if (mark)
 		(void)text_unhex(guest->mark, sizeof(guest->mark), mark);
 	*ret = guest;
@@ -67,13 +68,14 @@ static void old_over(struct old *o, int r)
 	then(r, userdata);
 }
 
-/* A --root directory stays, and the entry with it: it holds an older copy. */
+/* A directory that a person named stays, and the entry with it: it holds an older copy. */
 static void forget_left(struct env *env, json_t *left)
 {
+	const char *target = json_string_value(json_object_get(left, "target"));
 	size_t i;
 	json_t *o;
 
-	if (json_object_get(left, "user_root")) {
+	if (json_object_get(left, "user_root") || (target && strstr(target, ":/"))) {
 		(void)json_object_set_new(left, "done", json_true());
 		return;
 	}
@@ -210,6 +212,8 @@ void old_clean(struct life *gl, json_t *left, bool hear, old_fn then, void *user
 	gl->env->guest_is_old = true;
 	if (!hear || !json_object_get(left, "mark"))
 		old_delete(o);
+	else if (json_object_get(left, "done")) /* deleted before: limb-syncd has to get there */
+		life_provider_create(gl, old_started);
 	else
 		life_provider_start(gl, old_started);
 }

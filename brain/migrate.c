@@ -607,6 +607,46 @@ static bool is_of_this_machine(const char *provider)
 	return strcmp(provider, "local") == 0 || strcmp(provider, "bwrap") == 0;
 }
 
+/* HOST of HOST:/DIRECTORY, and whatever else is no path. */
+static size_t host_length(const char *target)
+{
+	const char *path = target ? strstr(target, ":/") : NULL;
+
+	return path ? (size_t)(path - target) : strlen(target ? target : "");
+}
+
+static bool is_there_already(const struct env *env, const struct env *guest)
+{
+	size_t n = host_length(guest->target);
+
+	return strcmp(env->provider, guest->provider) == 0 && host_length(env->target) == n &&
+	       (n == 0 || strncmp(env->target, guest->target, n) == 0);
+}
+
+/* A directory that a person named there stays when it is left, with an older copy. */
+static bool root_is_named(const json_t *place)
+{
+	const char *target = json_string_value(json_object_get(place, "target"));
+
+	return json_object_get(place, "user_root") || (target && strstr(target, ":/"));
+}
+
+static bool is_same_text(const json_t *a, const json_t *b, const char *key)
+{
+	const char *x = json_string_value(json_object_get(a, key));
+	const char *y = json_string_value(json_object_get(b, key));
+
+	return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
+/* A directory of this machine is the same whoever runs it there. */
+static bool root_is_same(const json_t *a, const json_t *b)
+{
+	if (json_object_get(a, "user_root") || json_object_get(b, "user_root"))
+		return is_same_text(a, b, "user_root");
+	return is_same_text(a, b, "provider") && is_same_text(a, b, "target");
+}
+
 /* A directory of this machine: named, or the one that it had before it moved away. */
 static bool judge_root(struct call *call, struct env *env, struct env *guest)
 {
@@ -680,14 +720,21 @@ static struct env *judge_target(struct call *call, struct env *env)
 			  strerror(-r));
 		return NULL;
 	}
+	/* Whether what stands there may be taken is judged by its mark. */
+	(void)json_object_set_new(guest->spec, "in_place", json_true());
 	if (!to)
 		return guest;
 	colon = strchr(to, ':');
 	guest->provider = colon ? strndup(to, (size_t)(colon - to)) : strdup(to);
 	guest->target = colon ? strdup(colon + 1) : NULL;
-	if (guest->provider &&
-	    (!is_of_this_machine(guest->provider) || judge_root(call, env, guest)))
+	if (guest->provider && is_of_this_machine(guest->provider)) {
+		if (judge_root(call, env, guest))
+			return guest;
+	} else if (guest->provider && !is_there_already(env, guest)) {
 		return guest;
+	} else {
+		call_fail(call, "conflict", env->name, NULL, "'%s' lives there already", env->name);
+	}
 	guest_free(guest);
 	return NULL;
 }
@@ -712,7 +759,7 @@ static void heard(int r, void *userdata)
 {
 	struct hearing *h = userdata;
 	struct move *m = h->m;
-	json_t *o;
+	json_t *o, *to;
 	size_t i;
 
 	h->old->wanted = false;
@@ -721,36 +768,33 @@ static void heard(int r, void *userdata)
 	free(h);
 	if (r < 0) {
 		move_fail(m, "conflict",
-			  "'%s' was its root before, and whether it was changed since cannot be "
-			  "seen (%s); empty it, or choose another",
-			  m->guest->user_root, strerror(-r));
+			  "its root there was its root before, and whether it was changed since "
+			  "cannot be seen (%s); empty it, or choose another",
+			  strerror(-r));
 		return;
 	}
+	to = env_place_json(m->guest);
 	json_array_foreach(m->env->left, i, o)
 	{
-		const char *root = json_string_value(json_object_get(o, "user_root"));
-
-		if (root && strcmp(root, m->guest->user_root) == 0)
+		if (root_is_same(o, to))
 			(void)json_array_remove(m->env->left, i--);
 	}
+	json_decref(to);
 	move_begin(m);
 }
 
 static bool hear_first(struct move *m)
 {
 	struct hearing *h;
-	json_t *o, *left = NULL;
+	json_t *o, *left = NULL, *to = env_place_json(m->guest);
 	size_t i;
 
-	if (!m->guest->user_root)
-		return false;
 	json_array_foreach(m->env->left, i, o)
 	{
-		const char *root = json_string_value(json_object_get(o, "user_root"));
-
-		if (root && strcmp(root, m->guest->user_root) == 0)
+		if (root_is_named(o) && root_is_same(o, to))
 			left = o; /* the last is the newest */
 	}
+	json_decref(to);
 	h = left ? calloc(1, sizeof(*h)) : NULL;
 	if (!h || old_guest(m->env, left, &h->old) < 0) {
 		free(h);

@@ -80,4 +80,62 @@ for step in $steps; do
 	'
 done
 
+test_expect 'limb-syncd of the new place killed while it is made: nothing has changed' '
+	have faults || exit 0
+	fresh
+	export LIMB_FAULT=restore.write:20:kill
+	limb up >/dev/null
+	unset LIMB_FAULT
+	cp -a tree lap
+	limb create m --provider local --root "$T/lap"
+	limb exec m -- sh -c "echo durable >durable"
+	r=0
+	limb migrate m --to local 2>err || r=$?
+	cat err
+	test $r = 125
+	grep "it is where it was" err
+	one_side
+	test "$(inspect_of m .incarnation)" = 1
+	wait_for "test \"\$(find state/envs/*/ -maxdepth 1 -name \"root*\" -o -maxdepth 1 -name \"gone*\" | wc -l)\" = 0"
+	limb rm m
+'
+
+for who in old new; do
+	export who
+	test_expect "limb-syncd of the $who place killed while jobs are waited for: it stays, and goes on" '
+		fresh
+		limb up >/dev/null
+		cp -a tree lap
+		limb create m --provider local --root "$T/lap"
+		limb exec m -- sh -c "echo durable >durable"
+		limb exec m -- sh -c "while test ! -e stop; do sleep 0.1; done" >/dev/null 2>&1 &
+		job=$!
+		wait_for "test \"\$(status_of m .counts.jobs_running)\" = 1"
+		old=$(syncds)
+		limb migrate m --to local >out 2>&1 &
+		move=$!
+		wait_for "test \"\$(syncds | wc -l)\" = 2"
+		wait_for "test -e \"\$(echo state/envs/*/root.2/durable)\""
+		# no job begins while they are waited for
+		wait_for "! limb exec m -- true 2>exec.err"
+		cat exec.err
+		if [ $who = old ]; then
+			kill_9 "$old"
+		else
+			kill_9 $(syncds | grep -vx "$old")
+		fi
+		r=0
+		wait "$move" || r=$?
+		cat out
+		test $r = 125
+		touch lap/stop
+		wait "$job" || true
+		one_side
+		test "$(root_of m)" = "$T/lap"
+		limb migrate m --to local --json | jq -e .equal
+		one_side
+		limb rm m
+	'
+done
+
 test_done
