@@ -347,6 +347,9 @@ void verb_file_write(struct call *call)
 	c->no_replace = call_bool(call, "no_replace");
 	c->text = json_string_value(content);
 	c->text_len = json_string_length(content);
+	if (json_is_object(content)) /* text that JSON cannot carry */
+		base64 = json_string_value(json_object_get(content, "base64"));
+	content = json_is_string(content) ? content : NULL;
 	if (base64) {
 		r = text_unbase64(&c->spare, base64, strlen(base64));
 		c->text = (const char *)buf_data(&c->spare);
