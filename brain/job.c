@@ -1,5 +1,7 @@
 #include "brain/job-impl.h"
 
+#include <signal.h>
+
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "brain/commit.h"
@@ -176,6 +178,13 @@ unsigned jobs_running_in(const struct env *env)
 	for (struct job *j = env->brain->jobs; j; j = j->next)
 		n += j->env == env && !j->ended;
 	return n;
+}
+
+void jobs_kill(struct env *env)
+{
+	for (struct job *j = env->brain->jobs; j; j = j->next)
+		if (j->env == env && !j->ended)
+			(void)job_signal(j, SIGKILL, "limbfs");
 }
 
 /* ---- starting ---- */

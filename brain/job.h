@@ -98,6 +98,7 @@ void job_put_text(json_t *o, const char *key, const void *data, size_t n);
 unsigned jobs_running_in(const struct env *env);
 /* What an earlier limbd left running, from the records. */
 void jobs_resume(struct env *env);
+void jobs_kill(struct env *env); /* their environment is about to stop */
 /* The machine that ran them is gone: each gets an end, its outcome unknown. */
 void jobs_lost(struct env *env);
 void jobs_drop_env(struct env *env); /* the environment is removed */

@@ -370,6 +370,35 @@ static void request_done(struct request *q)
 	json_decref(q->spec);
 }
 
+/* What limbd itself takes from the spec; the rest is the provider's to judge. */
+static bool judge_settings(struct call *call, json_t *spec)
+{
+	json_t *env = json_object_get(spec, "env"), *limit = json_object_get(spec, "watch_limit");
+	const char *name;
+	json_t *value;
+	bool ok = !env || json_is_object(env);
+
+	json_object_foreach(env, name, value)
+		ok = ok && *name && !strchr(name, '=') && strncmp(name, "LIMB_", 5) != 0 &&
+		     json_is_string(value) &&
+		     strlen(json_string_value(value)) == json_string_length(value);
+	if (!ok) {
+		call_fail(
+			call, "usage", call_str(call, "name"), NULL,
+			"the spec's `env` is an object of variables, {\"NAME\": \"value\"}; names "
+			"that begin with LIMB_ are limbfs's own");
+		return false;
+	}
+	if (limit && !(json_is_integer(limit) && json_integer_value(limit) >= 0 &&
+		       json_integer_value(limit) <= UINT32_MAX)) {
+		call_fail(
+			call, "usage", call_str(call, "name"), NULL,
+			"the spec's `watch_limit` is a number of watches; 0 is the kernel's limit");
+		return false;
+	}
+	return true;
+}
+
 /* --spec FILE: one JSON object, at most SPEC_MAX bytes. */
 static bool judge_spec(struct call *call, struct request *q)
 {
@@ -381,7 +410,7 @@ static bool judge_spec(struct call *call, struct request *q)
 	/* limb sends the object; another client may name the file. */
 	if (json_is_object(json_object_get(call->params, "spec"))) {
 		q->spec = json_deep_copy(json_object_get(call->params, "spec"));
-		return true;
+		return judge_settings(call, q->spec);
 	}
 	if (!file) {
 		q->spec = json_object();
@@ -392,7 +421,7 @@ static bool judge_spec(struct call *call, struct request *q)
 		q->spec = json_loadb((const char *)buf_data(&b), buf_len(&b),
 				     JSON_REJECT_DUPLICATES, &e);
 	if (json_is_object(q->spec))
-		return true;
+		return judge_settings(call, q->spec);
 	call_fail(call, "usage", q->name, NULL,
 		  "the spec '%s' is not one JSON object%s%s (line %d)", file, r < 0 ? ": " : "",
 		  r < 0 ? strerror(-r) : "", e.line);

@@ -9,6 +9,8 @@
 #include "brain/state.h"
 #include "brain/view.h"
 
+enum { STOP_JOBS_MS = 8000, STOP_TICK_MS = 10 };
+
 /* ---- coming back by itself ---- */
 
 /* Where this machine can see it: a provider elsewhere leaves that to limb-syncd's HELLO. */
@@ -196,6 +198,9 @@ static void stop_stopped(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
 
+	/* Of what was killed with it nobody has said how it ended. */
+	if (!err)
+		jobs_lost(env);
 	if (err) {
 		struct call *call = take_ptr(&l->call);
 
@@ -227,10 +232,38 @@ static void stop_synced(struct env *env, const struct barrier_result *res, void 
 	life_provider_stop(l, "stop", stop_stopped);
 }
 
+static void stop_sync(struct life *l)
+{
+	struct barrier_result none = {.r = -ENOTCONN};
+
+	if (barrier_run(l->env, 10000, stop_synced, l) < 0)
+		stop_synced(l->env, &none, l);
+}
+
+static void stop_jobs_tick(uv_timer_t *t)
+{
+	struct life *l = container_of(t, struct life, timer);
+
+	if (jobs_running_in(l->env) == 0 || !link_up(l->env) || life_ms(l) > STOP_JOBS_MS)
+		life_end_timer(l, stop_sync);
+}
+
+/* Its jobs end first, while they can still say how. */
+static void stop_jobs(struct life *l)
+{
+	jobs_kill(l->env);
+	if (jobs_running_in(l->env) == 0 || !link_up(l->env)) {
+		stop_sync(l);
+		return;
+	}
+	(void)uv_timer_init(l->env->brain->loop, &l->timer);
+	l->timer_made = true;
+	(void)uv_timer_start(&l->timer, stop_jobs_tick, STOP_TICK_MS, STOP_TICK_MS);
+}
+
 void life_stop(struct call *call)
 {
 	struct env *env = life_env(call, false);
-	struct barrier_result none = {.r = -ENOTCONN};
 	struct life *l;
 
 	if (!env)
@@ -240,8 +273,7 @@ void life_stop(struct call *call)
 		call_fail(call, "internal", env->name, NULL, "out of memory");
 		return;
 	}
-	if (barrier_run(env, 10000, stop_synced, l) < 0)
-		stop_synced(env, &none, l);
+	stop_jobs(l);
 }
 
 int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void *userdata)
@@ -255,6 +287,6 @@ int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void 
 		return -ENOMEM;
 	l->then = then;
 	l->then_userdata = userdata;
-	stop_synced(env, NULL, l);
+	stop_jobs(l);
 	return 0;
 }

@@ -39,7 +39,22 @@ static char *assignment(const char *name, const char *value)
 	return asprintf(&s, "%s=%s", name, value) < 0 ? NULL : s;
 }
 
-/* The whole environment of the command: a later name takes the place of an earlier one. */
+/* Takes entry; a later name takes the place of an earlier one. */
+static bool env_set(char ***v, size_t *n, char *entry)
+{
+	size_t len = entry ? strcspn(entry, "=") : 0;
+
+	for (size_t i = 0; entry && i < *n; i++) {
+		if (strncmp((*v)[i], entry, len + 1) == 0) {
+			free((*v)[i]);
+			(*v)[i] = entry;
+			return true;
+		}
+	}
+	return env_append(v, n, entry);
+}
+
+/* The whole environment of the command: ours, the spec's, then what was given with it. */
 static char **exec_env(struct call *call, struct env *env, char **user)
 {
 	static const char *const fixed[] = {
@@ -49,7 +64,9 @@ static char **exec_env(struct call *call, struct env *env, char **user)
 	static const char *const no_terminal[] = {"PAGER=cat", "GIT_PAGER=cat", "MANPAGER=cat"};
 	const char *term = call_str(call, "term");
 	bool ok = true, tty = call_bool(call, "tty");
+	const char *name;
 	char **v = NULL;
+	json_t *value;
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
@@ -61,20 +78,10 @@ static char **exec_env(struct call *call, struct env *env, char **user)
 	ok = ok && env_append(&v, &n, assignment("HOME", env->root));
 	ok = ok && env_append(&v, &n, strdup(env->self_uid == 0 ? "USER=root" : "USER=user"));
 	ok = ok && env_append(&v, &n, assignment("LIMB_ENVIRONMENT", env->name));
-	for (char **u = user; ok && u && *u; u++) {
-		size_t len = strcspn(*u, "="), i;
-
-		for (i = 0; i < n; i++)
-			if (strncmp(v[i], *u, len + 1) == 0)
-				break;
-		if (i < n) {
-			free(v[i]);
-			v[i] = strdup(*u);
-			ok = v[i] != NULL;
-		} else {
-			ok = env_append(&v, &n, strdup(*u));
-		}
-	}
+	json_object_foreach(json_object_get(env->spec, "env"), name, value)
+		ok = ok && env_set(&v, &n, assignment(name, json_string_value(value)));
+	for (char **u = user; u && *u; u++)
+		ok = ok && env_set(&v, &n, strdup(*u));
 	if (!ok) {
 		call_strv_free(v);
 		return NULL;
