@@ -48,7 +48,7 @@ struct job_spec {
 	char **env;  /* NAME=value, complete */
 	const char *cwd;
 	const char *principal, *key, *shell; /* NULL: none */
-	const char *restart_of; /* the job that was stopped for it; NULL: none */
+	const char *restart_of;		     /* the job that was stopped for it; NULL: none */
 	uint64_t timeout_ms;
 	bool stdin_open, tty;
 	bool waits; /* when nobody reads its output, it waits; else the middle is left out */
