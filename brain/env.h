@@ -134,6 +134,7 @@ struct env {
 	uint64_t last_word_ms; /* monotonic; 0 never */
 	uint64_t restore_at;   /* index point that PULL and TREE_GET read; INDEX_NOW usually */
 	unsigned attach_failures;
+	bool was_up; /* its line was up, and no other was tried since */
 
 	/* what the next HELLO is for (attach.h) */
 	const char *next_why; /* NULL: the same life goes on */

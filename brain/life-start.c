@@ -107,6 +107,12 @@ void life_revive(struct env *env)
 			(void)link_start(env);
 		return;
 	}
+	/* A network's lines fall more often than what is at their end: one call, not two. */
+	if (env->network && env->was_up) {
+		env->was_up = false;
+		(void)link_start(env);
+		return;
+	}
 	l = life_new(env, NULL, "start");
 	if (!l)
 		return;

@@ -38,6 +38,8 @@ static void said_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 	struct link *l = container_of((uv_pipe_t *)s, struct link, said);
 
 	for (ssize_t i = 0; i < n && l->said_bytes < SAID_MAX; i++, l->said_bytes++) {
+		if (b->base[i] == '\r')
+			continue;
 		if (b->base[i] != '\n') {
 			if (l->said_n < sizeof(l->said_raw))
 				l->said_raw[l->said_n++] = b->base[i];

@@ -20,6 +20,7 @@ enum {
 	RETRY_FIRST_MS = 100,
 	STEADY_MS = 5000, /* a line that was up so long begins anew with its retries */
 	RETRY_MAX_MS = 10000,
+	FLAPPING_MAX = 4, /* of a line that comes up each time: never more than 800 ms */
 };
 
 /* ---- ending ---- */
@@ -111,6 +112,8 @@ void link_lost(struct env *env, const char *why)
 	/* One that fell soon after it was up counts as a failure, too: no loop of attempts. */
 	if (link_up(env) && clock_mono_ms() - env->link->up_ms > STEADY_MS)
 		env->attach_failures = 0;
+	else if (link_up(env))
+		env->attach_failures = MIN(env->attach_failures, (unsigned)FLAPPING_MAX);
 	if (env->link && env->link->said_line[0])
 		why = env->link->said_line;
 	if (env->link && env->wanted && !env->halted && !env_has_reason(env, "line_down"))
@@ -387,6 +390,7 @@ bool link_up(const struct env *env)
 void link_set_up(struct env *env)
 {
 	env->link->up = true;
+	env->was_up = true;
 	env->link->up_ms = clock_mono_ms();
 	(void)uv_timer_stop(&env->link->hello_timer);
 }

@@ -348,6 +348,9 @@ static int command_argv(const struct remote *rm, const struct answer *a, json_t 
 			break;
 		if (!s)
 			return -EINVAL;
+		/* Here start has waited for it; where it has died since, start is the way. */
+		if (strcmp(s, "--wait") == 0)
+			s = "--running";
 		if (!rm->by_shell) {
 			r = words_add(out, s);
 			continue;

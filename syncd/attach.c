@@ -200,7 +200,7 @@ static int stay(int fd)
 
 /* ---- the commands ---- */
 
-int attach_run(const struct place *p, bool wait)
+int attach_run(const struct place *p, enum attach_start start)
 {
 	cleanup_close int dir = -1;
 	uint64_t end = clock_mono_ms() + DEADLINE_MS, started = 0;
@@ -225,7 +225,10 @@ int attach_run(const struct place *p, bool wait)
 			}
 		} else if (r != -ENOENT && r != -ECONNREFUSED && r != -EAGAIN) {
 			return r;
-		} else if (!wait && clock_mono_ms() - started >= START_AGAIN_MS) {
+		} else if (start == ATTACH_RUNNING) {
+			return r;
+		} else if (start == ATTACH_MAY_START &&
+			   clock_mono_ms() - started >= START_AGAIN_MS) {
 			/* It may lose the race for the lock; then another one answers. */
 			r = daemon_start(p, dir);
 			if (r < 0)

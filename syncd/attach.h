@@ -12,8 +12,12 @@
 
 #include "syncd/place.h"
 
-/* wait: somebody else starts the daemon (init); we only wait for it, 10 s. */
-int attach_run(const struct place *p, bool wait);
+enum attach_start {
+	ATTACH_MAY_START,
+	ATTACH_WAIT,	/* somebody else starts the daemon (init): waited for, 10 s */
+	ATTACH_RUNNING, /* one runs, or it is an error at once */
+};
+int attach_run(const struct place *p, enum attach_start start);
 /* Starts the daemon unless one runs; 0 when it answers, within 10 s. */
 int attach_start(const struct place *p);
 /* 0: a daemon answers; -ENOENT, -ECONNREFUSED: none. */

@@ -18,13 +18,14 @@
 enum { EXIT_USAGE = 2 };
 
 static struct place arg_place;
-static bool arg_wait, arg_env;
+static enum attach_start arg_start;
+static bool arg_env;
 
 enum need { NEED_NONE, NEED_DIR, NEED_ALL };
 
 static int run_attach(void)
 {
-	int r = attach_run(&arg_place, arg_wait);
+	int r = attach_run(&arg_place, arg_start);
 
 	return r < 0 ? log_error_errno(r, "cannot attach to the daemon in '%s'", arg_place.dir) : 0;
 }
@@ -102,7 +103,7 @@ static const struct {
 
 static int usage(void)
 {
-	fputs("usage: limb-syncd attach --dir DIR --root ROOT --env ID [--wait]\n"
+	fputs("usage: limb-syncd attach --dir DIR --root ROOT --env ID [--wait | --running]\n"
 	      "       limb-syncd daemon --dir DIR --root ROOT --env ID\n"
 	      "       limb-syncd init --dir DIR --root ROOT --env ID\n"
 	      "       limb-syncd start --dir DIR --root ROOT --env ID\n"
@@ -148,11 +149,9 @@ static const char *absolute(const char *path)
 static int parse_options(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{"dir", required_argument, NULL, 'd'},
-		{"root", required_argument, NULL, 'r'},
-		{"env", required_argument, NULL, 'e'},
-		{"wait", no_argument, NULL, 'w'},
-		{NULL},
+		{"dir", required_argument, NULL, 'd'}, {"root", required_argument, NULL, 'r'},
+		{"env", required_argument, NULL, 'e'}, {"wait", no_argument, NULL, 'w'},
+		{"running", no_argument, NULL, 'R'},   {NULL},
 	};
 	int c;
 
@@ -166,7 +165,8 @@ static int parse_options(int argc, char **argv)
 				return -EINVAL;
 			}
 			break;
-		case 'w': arg_wait = true; break;
+		case 'w': arg_start = ATTACH_WAIT; break;
+		case 'R': arg_start = ATTACH_RUNNING; break;
 		default: return -EINVAL;
 		}
 	}

@@ -1,0 +1,69 @@
+#!/bin/bash
+# Lines that are cut, again and again: no process, descriptor or watch stays behind, here or
+# there.
+. "${0%/*}/ssh-lib.sh"
+line=$LIMB_TOP_BUILDDIR/tests/functional/line
+ssh_up
+
+# "far" is box behind a line of ours; say SETTING... to it.
+mkfifo "$T/control"
+run_bg line "$line" "control=$T/control" "$(cat "$ssh_dir/main.port")"
+wait_for 'grep -q ^port "$T/line.log"'
+sed -n 's/^port //p' "$T/line.log" >"$ssh_dir/line.port"
+ssh_config far line
+ssh_know line
+say() {
+	printf '%s\n' "$@" >"$T/control"
+}
+brain_up
+mkdir "$T/there"
+
+# counts: processes of ours here and there, descriptors, watches; what must not grow
+counts() {
+	local - limbd daemon
+	set +x
+	limbd=$(pid_of a limbd)
+	daemon=$(of_ssh a | sort -n | head -n 1)
+	echo "there $(of_ssh a | wc -l)"
+	echo "here $(pgrep -P "$limbd" | wc -l)"
+	# Those of the jobs that it remembers are not the line's.
+	echo "limbd $(find "/proc/$limbd/fd" -type l ! -lname "*/jobs/*" | wc -l)"
+	echo "limb-syncd $(find "/proc/$daemon/fd" -type l | wc -l)"
+	echo "watches $(cat "/proc/$daemon/fdinfo/"* 2>/dev/null | grep -c ^inotify)"
+	echo "sshd $(pgrep -P "$(cat "$T/sshd-main.pid")" | wc -l)"
+}
+settled() {
+	limb exec a -- true >/dev/null && counts >after && diff before after
+}
+test_expect 'B25 50 cuts leave no process, descriptor or watch' '
+	limb create a --provider "ssh:far:$T/there/a"
+	limb exec a -- true
+	wait_for "limb exec a -- true; counts >before; limb exec a -- true; counts | cmp - before"
+	cat before
+	for i in $(seq 50); do
+		wait_for "test \"\$(inspect_of a .pids.transport)\" != null"
+		case $((i % 3)) in
+		0) say cut ;;
+		1) kill -KILL "$(pid_of a transport)" 2>/dev/null || true ;;
+		2) kill -KILL "$(pid_of a ingest)" 2>/dev/null || true ;;
+		esac
+		[ $((i % 5)) != 0 ] || wait_state a live
+	done
+	wait_state a live
+	wait_for settled
+	verify_equal a
+'
+test_expect 'limb-syncd dies there: another life begins by itself' '
+	before=$(inspect_of a .incarnation)
+	kill_9 "$(pids_with "daemon --dir $far" "$(inspect_of a .id | tr -d -)")"
+	wait_for "test \"\$(inspect_of a .incarnation)\" = $((before + 1))"
+	wait_state a live
+	verify_equal a
+'
+test_expect 'nothing is left there' '
+	limb rm a
+	test ! -e "$far/.local/share/limbfs"
+'
+stop_bg line
+allow_error '^ssh: '
+test_done
