@@ -56,7 +56,7 @@ static void barrier_answered(struct env *env, int r, const struct entry_head *e,
 	}
 }
 
-int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata)
+static int run(struct env *env, uint64_t deadline_ms, bool freeze, barrier_fn fn, void *userdata)
 {
 	Limbwire__Barrier m = LIMBWIRE__BARRIER__INIT;
 	struct barrier *b = calloc(1, sizeof(*b));
@@ -73,6 +73,7 @@ int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *user
 		free(b);
 		return r;
 	}
+	m.freeze = freeze;
 	m.deadline_ms = (uint32_t)MIN(deadline_ms, (uint64_t)UINT32_MAX);
 	r = link_send(env, WIRE_BARRIER, &m.base, NULL, 0);
 	if (r < 0) {
@@ -80,4 +81,14 @@ int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *user
 		free(b);
 	}
 	return r;
+}
+
+int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata)
+{
+	return run(env, deadline_ms, false, fn, userdata);
+}
+
+int barrier_run_frozen(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata)
+{
+	return run(env, deadline_ms, true, fn, userdata);
 }

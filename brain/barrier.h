@@ -19,5 +19,7 @@ typedef void (*barrier_fn)(struct env *env, const struct barrier_result *res, vo
 
 /* fn is called once, unless a negative errno is returned at once. */
 int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata);
+/* The same while its jobs are stopped, which limb-syncd does and undoes. */
+int barrier_run_frozen(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata);
 
 #endif

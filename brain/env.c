@@ -49,6 +49,8 @@ enum env_state env_state(const struct env *env)
 		return ENV_LOST;
 	if (!link_up(env))
 		return ENV_AWAY;
+	if (env->paused)
+		return ENV_PAUSED;
 	if (!env->has_status || env->status.scanning)
 		return ENV_CATCHING_UP;
 	if (env->mount_changed)
@@ -285,6 +287,7 @@ static int env_load_json(struct env *env)
 	env->migration = json_incref(json_object_get(o, "migration"));
 	env->left = json_incref(json_object_get(o, "left"));
 	env->frozen = json_is_true(json_object_get(o, "frozen"));
+	env->paused = json_is_true(json_object_get(o, "paused"));
 	env->spec = json_incref(json_object_get(o, "spec"));
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
@@ -310,6 +313,8 @@ int env_save(struct env *env)
 		(void)json_object_set(o, "migration", env->migration);
 	if (env->left)
 		(void)json_object_set(o, "left", env->left);
+	if (env->paused)
+		(void)json_object_set_new(o, "paused", json_true());
 	if (env->frozen)
 		(void)json_object_set_new(o, "frozen", json_true());
 	(void)json_object_set(o, "spec", env->spec);

@@ -114,6 +114,7 @@ struct env {
 	json_t *left;	       /* places that it had before; may be NULL */
 	char *home_root;       /* the last --root directory that it had here */
 	uint64_t restore_base; /* TREE_GET leaves out what is as it was at that point; 0: none */
+	bool paused;	       /* a person said so; outlives limbd, as frozen does */
 	bool frozen;	       /* its processes are stopped; outlives limbd */
 	bool muted;	       /* what it says of its files waits: it is not the writer of record */
 	bool no_jobs;	       /* none is started now */

@@ -475,12 +475,12 @@ static char *copy(const char *s, bool *ok)
 
 int job_start(struct env *env, const struct job_spec *spec, struct job **ret)
 {
-	struct job *j = env->no_jobs ? NULL : job_new(env, NULL);
+	struct job *j = env->no_jobs || env->paused ? NULL : job_new(env, NULL);
 	char own[ENTRY_JOB_MAX + 16];
 	bool ok = true;
 	int r = -ENOMEM;
 
-	if (env->no_jobs) /* it is about to move */
+	if (env->no_jobs || env->paused)
 		return -EBUSY;
 	if (!j)
 		return -ENOMEM;

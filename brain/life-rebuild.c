@@ -313,6 +313,7 @@ static void rebuild_old_synced(struct env *env, const struct barrier_result *res
 	(void)res;
 	link_stop(env, "rebuild");
 	env->halted = env->hostile = env->mount_changed = false;
+	env->paused = env->frozen = false;
 	env_clear_reason(env, NULL);
 	env->has_status = false;
 	life_provider_stop(l, "stop", rebuild_stopped);

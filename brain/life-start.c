@@ -7,7 +7,11 @@
 #include "brain/link.h"
 #include "brain/provider.h"
 #include "brain/state.h"
+#include "brain/verb.h"
 #include "brain/view.h"
+#include "wire/wire.pb-c.h"
+
+enum { PAUSE_MS = 15000 };
 
 enum { STOP_JOBS_MS = 8000, STOP_TICK_MS = 10 };
 
@@ -189,6 +193,7 @@ void life_start(struct call *call)
 	link_stop(env, "start");
 	env->wanted = true;
 	env->hostile = env->halted = false;
+	env->paused = env->frozen = false; /* its processes are new ones */
 	env_clear_reason(env, NULL);
 	l = life_new(env, call, "start");
 	if (!l) {
@@ -233,7 +238,7 @@ static void stop_synced(struct env *env, const struct barrier_result *res, void 
 	struct life *l = userdata;
 
 	(void)res; /* what could be had was had; the journal keeps that */
-	env->wanted = false;
+	env->wanted = env->paused = env->frozen = false;
 	link_stop(env, "stop");
 	life_provider_stop(l, "stop", stop_stopped);
 }
@@ -295,4 +300,63 @@ int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void 
 	l->then_userdata = userdata;
 	stop_jobs(l);
 	return 0;
+}
+
+/* ---- pause, resume ---- */
+
+static void pause_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
+{
+	struct call *call = userdata;
+	const char *verb = call->verb->name;
+	int error = r < 0 ? -r : ((const struct entry_done *)e)->error;
+
+	if (error && error != ESRCH) {
+		call_fail(call, life_code(-error), env->name, NULL,
+			  "environment '%s' cannot be %sd: %s", env->name, verb, strerror(error));
+		return;
+	}
+	if (strcmp(verb, "resume") == 0) {
+		env->paused = env->frozen = false;
+		(void)env_save(env);
+	}
+	call_ok(call, state_json(env));
+}
+
+static void pause_or_resume(struct call *call, bool pause)
+{
+	struct env *env = life_env(call, false);
+	Limbwire__Freeze m = LIMBWIRE__FREEZE__INIT;
+	int r = 0;
+
+	if (!env || !verb_live_env(call))
+		return;
+	if (env->paused == pause) {
+		call_ok(call, state_json(env));
+		return;
+	}
+	if (pause) {
+		env->paused = env->frozen = true;
+		r = env_save(env);
+	}
+	if (r == 0)
+		r = link_expect(env, PAUSE_MS, pause_answered, call, &m.request);
+	if (r == 0) {
+		m.thaw = !pause;
+		r = link_send(env, WIRE_FREEZE, &m.base, NULL, 0);
+		if (r < 0)
+			link_forget(env, m.request);
+	}
+	if (r < 0)
+		call_fail(call, life_code(r), env->name, NULL, "environment '%s' cannot be %s: %s",
+			  env->name, pause ? "paused" : "resumed", strerror(-r));
+}
+
+void life_pause(struct call *call)
+{
+	pause_or_resume(call, true);
+}
+
+void life_resume(struct call *call)
+{
+	pause_or_resume(call, false);
 }

@@ -17,6 +17,8 @@
 void life_create(struct call *call);
 void life_start(struct call *call);
 void life_stop(struct call *call);
+void life_pause(struct call *call);
+void life_resume(struct call *call);
 void life_rebuild(struct call *call);
 void life_remove(struct call *call);
 

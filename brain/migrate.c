@@ -42,7 +42,7 @@ void move_step(const char *name)
 static void thaw_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
 {
 	(void)userdata;
-	if (r < 0 || ((const struct entry_done *)e)->error)
+	if (r < 0 || ((const struct entry_done *)e)->error || env->paused)
 		return; /* the next WELCOME tries again */
 	env->frozen = false;
 	(void)env_save(env);
@@ -52,10 +52,11 @@ void migrate_thaw(struct env *env)
 {
 	Limbwire__Freeze m = LIMBWIRE__FREEZE__INIT;
 
+	/* When it is paused, this limb-syncd may be another one than was told to pause it. */
 	if (!env->frozen || !link_up(env) ||
 	    link_expect(env, FREEZE_MS, thaw_answered, NULL, &m.request) < 0)
 		return;
-	m.thaw = true;
+	m.thaw = !env->paused;
 	if (link_send(env, WIRE_FREEZE, &m.base, NULL, 0) < 0)
 		link_forget(env, m.request);
 }
@@ -860,6 +861,12 @@ void migrate(struct call *call)
 
 	if (!env || !verb_live_env(call) || judge_jobs(call, env, &jobs) < 0)
 		return;
+	if (env->paused) {
+		call_fail(call, "conflict", env->name, "limb resume NAME",
+			  "'%s' is paused; let it go on first: limb resume %s", env->name,
+			  env->name);
+		return;
+	}
 	if (env->mount_changed) {
 		call_fail(call, "conflict", env->name, "limb status",
 			  "'%s' waits for a word about a changed mount; give it first", env->name);

@@ -216,7 +216,16 @@ static void exec_start(struct call *call, struct env *env, char **argv, char **u
 	spec.cols = (uint32_t)MIN(MAX(call_int(call, "cols", 0), 0L), (int64_t)UINT16_MAX);
 	r = job_start(env, &spec, &job);
 	call_strv_free(spec.env);
-	if (r < 0)
+	if (r == -EBUSY)
+		call_fail_with(call, env->paused ? "not_running" : "conflict",
+			       env->paused ? json_object()
+					   : json_pack("{s:i}", "retry_after_ms", 1000),
+			       env->name, env->paused ? "limb resume NAME" : "limb status",
+			       env->paused ? "environment '%s' is paused; let it go on first"
+					   : "environment '%s' is about to move; try again when "
+					     "that is over",
+			       env->name);
+	else if (r < 0)
 		verb_fail_errno(call, env, r, "the job cannot be recorded");
 	if (r < 0)
 		return;

@@ -9,6 +9,7 @@
 #include "brain/env.h"
 #include "brain/life.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/verb.h"
 #include "brain/verify.h"
 #include "brain/view.h"
@@ -57,15 +58,23 @@ static void ask_fail(struct ask *a, struct env *env, int r, const char *what)
 static void sync_done(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct ask *a = userdata;
+	bool frozen = call_bool(a->call, "freeze");
 	json_t *o;
 
+	if (frozen && res->r == 0) {
+		env->frozen = false;
+		(void)env_save(env);
+	} else if (frozen) {
+		migrate_thaw(env);
+	}
 	if (res->r < 0) {
 		ask_fail(a, env, res->r, "it cannot be synced");
 		return;
 	}
 	o = json_pack("{s:s, s:I, s:I, s:b, s:I}", "environment", env->name, "incarnation",
 		      (json_int_t)env->incarnation, "seq", (json_int_t)res->seq, "consistent",
-		      res->consistent, "duration_ms", (json_int_t)(clock_mono_ms() - a->begun_ms));
+		      res->consistent || frozen, "duration_ms",
+		      (json_int_t)(clock_mono_ms() - a->begun_ms));
 	if (res->view_behind)
 		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(env)));
 	call_ok(a->call, o);
@@ -88,13 +97,30 @@ void verb_sync(struct call *call)
 	int64_t ms;
 	int r;
 
-	if (!env || refuse_flag(call, env, call_bool(call, "freeze"), "--freeze"))
+	if (!env)
 		return;
+	if (call_bool(call, "freeze") && (env->busy || env->frozen)) {
+		call_fail_with(call, "conflict", json_pack("{s:i}", "retry_after_ms", 1000),
+			       env->name, "limb status",
+			       "environment '%s' is %s; sync it without --freeze, or try again",
+			       env->name, env->paused ? "paused" : "busy");
+		return;
+	}
 	ms = call_int(call, "timeout_ms", SYNC_MS);
 	a = ask_new(call);
 	if (!a)
 		return;
-	r = barrier_run(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
+	if (!call_bool(call, "freeze")) {
+		r = barrier_run(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
+	} else {
+		/* Whoever dies meanwhile: the next WELCOME lets its processes go on. */
+		env->frozen = true;
+		r = env_save(env);
+		if (r == 0)
+			r = barrier_run_frozen(env, (uint64_t)MAX((int64_t)1, ms), sync_done, a);
+		if (r < 0)
+			migrate_thaw(env);
+	}
 	if (r < 0)
 		ask_fail(a, env, r, "it cannot be synced");
 }

@@ -316,6 +316,8 @@ static void on_hello(struct holder_link *l, const uint8_t *data, size_t n)
 	if (buf_add(&l->out, buf_data(&j->waiting), buf_len(&j->waiting)) == 0)
 		buf_clear(&j->waiting);
 	link_send(l);
+	if (j->jobs->freeze_signal)
+		(void)proc_signal_tree((pid_t)j->holder_pid, j->jobs->freeze_signal);
 	if (j->jobs->stopping)
 		job_kill(j);
 }

@@ -77,6 +77,7 @@ struct jobs {
 
 	struct job *first;
 	unsigned n_jobs;
+	int freeze_signal; /* what the last FREEZE sent: a holder may come back later */
 
 	int spawner;
 	pid_t spawner_pid;

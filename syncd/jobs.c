@@ -366,10 +366,11 @@ int jobs_freeze(struct jobs *js, bool freeze)
 {
 	int r, first = 0;
 
+	js->freeze_signal = freeze ? SIGSTOP : SIGCONT;
 	for (struct job *j = js->first; j; j = j->next) {
 		if (j->holder_pid == 0 || !j->link)
 			continue;
-		r = proc_signal_tree((pid_t)j->holder_pid, freeze ? SIGSTOP : SIGCONT);
+		r = proc_signal_tree((pid_t)j->holder_pid, js->freeze_signal);
 		if (r < 0 && first == 0)
 			first = r;
 	}
