@@ -36,6 +36,12 @@ static int refuse(struct env *env, const char *why)
 	return -EPROTO;
 }
 
+int intake_check_number(struct env *env, uint64_t number)
+{
+	return number > env->last_number ? refuse(env, "an end before the changes that it covers")
+					 : 0;
+}
+
 /* New nodes come from the grant, rising, each once. */
 static const char *check_grant(struct env *env, const struct change *c, uint64_t *used)
 {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "brain/commit.h"
+#include "brain/intake.h"
 #include "brain/link.h"
 #include "brain/view.h"
 #include "wire/wire.pb-c.h"
@@ -146,7 +147,11 @@ int job_on_exit(struct env *env, const struct entry_head *e)
 	const struct entry_job *m = (const struct entry_job *)e;
 	struct job *j = job_find(env->brain, m->job);
 	Limbwire__JobForget f = LIMBWIRE__JOB_FORGET__INIT;
+	int r;
 
+	r = intake_check_number(env, m->number);
+	if (r < 0)
+		return r;
 	if (!j || j->env != env || j->over) {
 		f.job = (char *)m->job;
 		return link_send(env, WIRE_JOB_FORGET, &f.base, NULL, 0);

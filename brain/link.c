@@ -182,6 +182,14 @@ static int on_answer_request_first(struct env *env, const struct entry_head *e)
 	return 0;
 }
 
+static int on_barrier_done(struct env *env, const struct entry_head *e)
+{
+	int r;
+
+	r = intake_check_number(env, ((const struct entry_barrier_done *)e)->number);
+	return r < 0 ? r : on_answer_request_first(env, e);
+}
+
 static int on_tree_part(struct env *env, const struct entry_head *e)
 {
 	const struct entry_tree_part *p = (const struct entry_tree_part *)e;
@@ -244,7 +252,7 @@ static const struct {
 	[ENTRY_HELLO] = {attach_on_hello, true, true},
 	[ENTRY_PLACES] = {intake_on_places, true, false},
 	[ENTRY_CHANGE] = {intake_on_change, true, false},
-	[ENTRY_BARRIER_DONE] = {on_answer_request_first, true, false},
+	[ENTRY_BARRIER_DONE] = {on_barrier_done, true, false},
 	[ENTRY_STATUS] = {attach_on_status, true, false},
 	[ENTRY_TREE_GET] = {feed_on_tree_get, false, false},
 	[ENTRY_TREE_PART] = {on_tree_part, false, false},

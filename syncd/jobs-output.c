@@ -125,6 +125,21 @@ static void on_settled(const struct sync_result *res, void *userdata)
 	job_pump(j);
 }
 
+/* The number at which it settled was the last session's: what the brain did not get comes
+ * under other numbers, and again before the end that it belongs to. */
+void job_unsettle(struct job *j)
+{
+	j->exit_sent = false;
+	if (!j->settled || j->forgotten)
+		return;
+	j->settled = false;
+	for (size_t i = 0; i < j->exit->n_unsettled; i++)
+		limbwire__unsettled__free_unpacked(j->exit->unsettled[i], NULL);
+	free(j->exit->unsettled);
+	j->exit->unsettled = NULL;
+	j->exit->n_unsettled = 0;
+}
+
 /* What became dirty since the job began belongs to it, and is sent before its end. */
 static void settle(struct job *j)
 {

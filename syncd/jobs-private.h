@@ -136,6 +136,7 @@ void link_close(struct holder_link *l);
 void job_pump(struct job *j);
 void jobs_pump(struct jobs *js);
 void job_ended(struct job *j, Limbwire__JobExit *exit); /* takes it */
+void job_unsettle(struct job *j); /* a session begins: what was said in the last may be lost */
 void job_waiter_drop(struct job *j);
 
 #endif

@@ -419,7 +419,7 @@ void jobs_welcome(struct jobs *js)
 {
 	(void)send_list(js);
 	for (struct job *j = js->first; j; j = j->next) {
-		j->exit_sent = false;
+		job_unsettle(j);
 		/* Else its holder has not come back yet, and knows. */
 		if ((j->link || j->state == JOB_QUEUED) && !j->forgotten)
 			job_say_input(j);
