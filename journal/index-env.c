@@ -32,7 +32,7 @@ static int open_env_sized(struct index *ix, size_t map_bytes)
 {
 	mdb_filehandle_t fd;
 	unsigned flags = MDB_NOTLS | MDB_NOSYNC;
-	char name[INDEX_NAME_MAX], path[64];
+	char name[MARK_INDEX_NAME_MAX], path[64];
 	int r;
 
 	if (ix->mode != INDEX_WRITE)
@@ -47,7 +47,7 @@ static int open_env_sized(struct index *ix, size_t map_bytes)
 		r = index_error(mdb_env_set_maxdbs(ix->env, N_TABLES));
 	if (r >= 0)
 		r = index_error(mdb_env_set_maxreaders(ix->env, READERS_MAX));
-	index_mark_name(name, ix->number);
+	mark_index_name(name, ix->number);
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", ix->dir_fd, name);
 	if (r >= 0)
 		r = index_error(mdb_env_open(ix->env, path, flags, 0600));
@@ -155,12 +155,12 @@ int index_env_open(struct index *ix, uint64_t number, bool create)
 int index_sync(struct index *ix)
 {
 	cleanup_close int dir = -1, fd = -1;
-	char name[INDEX_NAME_MAX];
+	char name[MARK_INDEX_NAME_MAX];
 	int r;
 
 	if (ix->mode != INDEX_WRITE)
 		return -EBADFD;
-	index_mark_name(name, ix->number);
+	mark_index_name(name, ix->number);
 	dir = file_open_dir(ix->dir_fd, name);
 	if (dir < 0)
 		return dir;
@@ -196,9 +196,9 @@ static int copy_bytes(int from, int to)
 /* Relative to the directory that holds the indexes. */
 static void path_in(char out[64], uint64_t number, const char *name)
 {
-	char dir[INDEX_NAME_MAX];
+	char dir[MARK_INDEX_NAME_MAX];
 
-	index_mark_name(dir, number);
+	mark_index_name(dir, number);
 	(void)snprintf(out, 64, "%s/%s", dir, name);
 }
 

@@ -2,7 +2,6 @@
  * index-impl.h - what the files of the index share; for index*.c alone.
  *
  *	index-open.c	which index.N is opened, and the log behind it replayed
- *	index-mark.c	the file that says which is trusted
  *	index-env.c	LMDB, synced copies
  *	index-row.c	keys and rows as bytes
  *	index-plan.c	judges a change on an overlay of the tables, writes nothing
@@ -28,8 +27,8 @@
 #include "base/util.h"
 #include "journal/arena.h"
 #include "journal/body.h"
-#include "journal/index-mark.h"
 #include "journal/index.h"
+#include "journal/mark.h"
 
 enum index_table {
 	TABLE_META,
@@ -107,7 +106,7 @@ struct index {
 	MDB_dbi dbi[N_TABLES];
 
 	/* A reader looks now and then whether the writer has moved to another index. */
-	struct index_mark mark;
+	struct mark mark;
 	_Atomic uint64_t look_ms;
 	_Atomic bool moved;
 
@@ -131,6 +130,8 @@ struct index {
 };
 
 int index_error(int mdb_rc);
+
+extern const struct mark_kind index_mark; /* index-open.c */
 
 /* ---- index-env.c ---- */
 

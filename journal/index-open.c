@@ -14,6 +14,8 @@
 #define REPLAY_RECORDS 20000
 #define REPLAY_BYTES (32u << 20)
 
+const struct mark_kind index_mark = {.name = "index", .format = INDEX_FORMAT};
+
 /* ---- the log behind it ---- */
 
 static int read_state(struct index *ix, struct index_state *ret)
@@ -165,10 +167,10 @@ static int remove_others(struct index *ix, uint64_t keep)
 
 static int make_dir(struct index *ix, uint64_t number)
 {
-	char name[INDEX_NAME_MAX];
+	char name[MARK_INDEX_NAME_MAX];
 	int r;
 
-	index_mark_name(name, number);
+	mark_index_name(name, number);
 	r = file_remove_tree(ix->dir_fd, name);
 	return r < 0 ? r : file_make_dir(ix->dir_fd, name);
 }
@@ -214,7 +216,7 @@ static int finish_new(struct index *ix, const struct opening *o, struct log_read
 
 	r = replay(ix, rd, o->log_dir_fd, o->progress, o->userdata);
 	if (r >= 0)
-		r = index_mark_write(ix->dir_fd, ix->number, false);
+		r = mark_write(ix->dir_fd, &index_mark, ix->number, 0, false);
 	return r < 0 ? r : remove_others(ix, ix->number);
 }
 
@@ -241,7 +243,7 @@ static int make_new(struct index *ix, const struct opening *o, uint64_t old)
 }
 
 /* 1: index.N is open and has all of the log; 0: it does not fit the log, or is damaged. */
-static int go_on(struct index *ix, const struct opening *o, const struct index_mark *m)
+static int go_on(struct index *ix, const struct opening *o, const struct mark *m)
 {
 	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
 	int r;
@@ -251,7 +253,7 @@ static int go_on(struct index *ix, const struct opening *o, const struct index_m
 	r = find_place(ix, o->log_dir_fd, &rd);
 	/* Before the first write. */
 	if (r > 0 && m->clean) {
-		r = index_mark_write(ix->dir_fd, m->number, false);
+		r = mark_write(ix->dir_fd, &index_mark, m->number, 0, false);
 		r = r < 0 ? r : 1;
 	}
 	if (r > 0) {
@@ -266,35 +268,35 @@ static int go_on(struct index *ix, const struct opening *o, const struct index_m
 
 static int open_write(struct index *ix, const struct opening *o)
 {
-	struct index_mark m;
+	struct mark m;
 	int r, found;
 
 	r = file_lock(ix->dir_fd, "index.lock", &ix->lock_fd);
 	if (r < 0)
 		return r;
-	found = index_mark_read(ix->dir_fd, &m);
+	found = mark_read(ix->dir_fd, &index_mark, &m);
 	if (found < 0 && found != -ENOENT)
 		return found;
 	r = remove_others(ix, found >= 0 ? m.number : 0);
 	if (r < 0)
 		return r;
-	if (found >= 0 && index_mark_trusted(ix->dir_fd, &m)) {
+	if (found >= 0 && mark_trusted(ix->dir_fd, &m, &index_mark)) {
 		r = go_on(ix, o, &m);
 		if (r != 0)
 			return MIN(r, 0);
 	}
 	ix->spoilt = false;
-	return make_new(ix, o, found >= 0 && index_mark_fits(&m) ? m.number : 0);
+	return make_new(ix, o, found >= 0 && mark_fits(&m, &index_mark) ? m.number : 0);
 }
 
 static int open_read(struct index *ix)
 {
 	int r;
 
-	r = index_mark_read(ix->dir_fd, &ix->mark);
+	r = mark_read(ix->dir_fd, &index_mark, &ix->mark);
 	if (r < 0)
 		return r;
-	if (!index_mark_trusted(ix->dir_fd, &ix->mark))
+	if (!mark_trusted(ix->dir_fd, &ix->mark, &index_mark))
 		return -ENOENT;
 	atomic_store(&ix->look_ms, clock_mono_ms() + LOOK_MS);
 	return index_env_open(ix, ix->mark.number, false);
@@ -304,13 +306,13 @@ static int open_finished_copy(struct index *ix, int log_dir_fd)
 {
 	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
 	struct log_record rec;
-	struct index_mark m;
+	struct mark m;
 	int r;
 
-	r = index_mark_read(ix->dir_fd, &m);
+	r = mark_read(ix->dir_fd, &index_mark, &m);
 	if (r < 0)
 		return r == -ENOENT ? -ESTALE : r;
-	if (!m.clean || !index_mark_fits(&m) || index_env_open(ix, m.number, false) < 0)
+	if (!m.clean || !mark_fits(&m, &index_mark) || index_env_open(ix, m.number, false) < 0)
 		return -ESTALE;
 	r = find_place(ix, log_dir_fd, &rd);
 	if (r <= 0)
@@ -322,13 +324,13 @@ static int open_finished_copy(struct index *ix, int log_dir_fd)
 bool index_moved(struct index *ix)
 {
 	uint64_t now = clock_mono_ms();
-	struct index_mark m;
+	struct mark m;
 	int r;
 
 	if (now < atomic_load(&ix->look_ms))
 		return atomic_load(&ix->moved);
 	atomic_store(&ix->look_ms, now + LOOK_MS);
-	r = index_mark_read(ix->dir_fd, &m);
+	r = mark_read(ix->dir_fd, &index_mark, &m);
 	if (r == -ENOENT || (r >= 0 && (m.number != ix->mark.number || m.dev != ix->mark.dev ||
 					m.ino != ix->mark.ino)))
 		atomic_store(&ix->moved, true);
@@ -377,7 +379,7 @@ void index_close(struct index *ix)
 	index_env_close(ix);
 	/* Unmarked it is merely not trusted after a loss of power. */
 	if (clean)
-		(void)index_mark_write(ix->dir_fd, ix->number, true);
+		(void)mark_write(ix->dir_fd, &index_mark, ix->number, 0, true);
 	if (ix->lock_fd >= 0)
 		(void)close(ix->lock_fd);
 	if (ix->dir_fd >= 0)

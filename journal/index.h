@@ -12,7 +12,7 @@
  *	point	 seq -> Point; label -> seq;  job  id -> its records; key -> id
  *	incarnation  u64 -> highest number;  recent  seq -> what changed
  * and beside index.N a file `index` that names the N and says whether that may
- * be trusted (index-mark.h). Who removes that file has the index made again.
+ * be trusted (mark.h). Who removes that file has the index made again.
  *
  * Writing (limbd only, one thread):
  *	index_open(dir_fd, INDEX_WRITE, log_dir_fd, &ix);  replays the log's rest

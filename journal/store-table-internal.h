@@ -8,9 +8,13 @@
 #include <lmdb.h>
 #include <pthread.h>
 
+#include "journal/mark.h"
 #include "journal/store-table.h"
 
 #define STORE_TABLE_VALUE_BYTES 16
+#define STORE_TABLE_FORMAT 2
+
+extern const struct mark_kind store_table_mark;
 
 struct store_table {
 	int dir_fd;   /* the store's */

@@ -1,4 +1,3 @@
-#include "journal/store-mark.h"
 #include "journal/store-table-internal.h"
 
 static void value_put(uint8_t out[STORE_TABLE_VALUE_BYTES], uint32_t num,
@@ -47,7 +46,7 @@ static int write_mark(struct store_table *t, bool clean)
 
 	r = store_table_error(mdb_env_info(t->env, &info));
 	if (r >= 0)
-		r = store_mark_write(t->index_fd, clean, info.me_last_txnid);
+		r = mark_write(t->index_fd, &store_table_mark, 0, info.me_last_txnid, clean);
 	if (r >= 0)
 		t->clean = clean;
 	return r;

@@ -4,7 +4,6 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "journal/store-mark.h"
 #include "journal/store-table-internal.h"
 
 /* Address space, not memory: room for some 500 million contents. */
@@ -12,6 +11,8 @@
 #define READERS_MAX 1000
 #define NAMES_MAX 1000000
 #define INDEX_PREFIX "index."
+
+const struct mark_kind store_table_mark = {.name = "state", .format = STORE_TABLE_FORMAT};
 
 int store_table_error(int rc)
 {
@@ -22,11 +23,6 @@ int store_table_error(int rc)
 	case MDB_READERS_FULL: return -EAGAIN;
 	default: return rc > 0 ? -rc : -EIO;
 	}
-}
-
-static void index_name(char out[32], uint64_t number)
-{
-	(void)snprintf(out, 32, INDEX_PREFIX "%llu", (unsigned long long)number);
 }
 
 /* ---- opening ---- */
@@ -80,7 +76,7 @@ static int open_databases(struct store_table *t, unsigned create)
 static int table_new(int dir_fd, uint64_t number, bool write, struct store_table **ret)
 {
 	_cleanup_(store_table_closep) struct store_table *t = calloc(1, sizeof(*t));
-	char name[32];
+	char name[MARK_INDEX_NAME_MAX];
 
 	if (!t)
 		return -ENOMEM;
@@ -91,7 +87,7 @@ static int table_new(int dir_fd, uint64_t number, bool write, struct store_table
 	t->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 3);
 	if (t->dir_fd < 0)
 		return -errno;
-	index_name(name, number);
+	mark_index_name(name, number);
 	t->index_fd = file_open_dir(dir_fd, name);
 	if (t->index_fd < 0)
 		return t->index_fd;
@@ -184,16 +180,16 @@ static int open_number(int dir_fd, uint64_t number, bool write, struct store_tab
 {
 	_cleanup_(store_table_closep) struct store_table *t = NULL;
 	MDB_envinfo info;
-	struct store_mark mark;
+	struct mark mark;
 	int r;
 
 	r = table_new(dir_fd, number, write, &t);
 	if (r < 0)
 		return r;
-	r = store_mark_read(t->index_fd, &mark);
+	r = mark_read(t->index_fd, &store_table_mark, &mark);
 	if (r < 0)
 		return r;
-	if (!store_mark_trusted(t->index_fd, &mark))
+	if (!mark_trusted(t->index_fd, &mark, &store_table_mark))
 		return -ESTALE;
 	r = open_env(t);
 	if (r < 0)
@@ -250,12 +246,12 @@ int store_table_open(int dir_fd, bool write, struct store_table **ret)
 static void remove_unfinished(int dir_fd, uint64_t number)
 {
 	cleanup_close int fd = -1;
-	struct store_mark mark;
-	char name[32];
+	struct mark mark;
+	char name[MARK_INDEX_NAME_MAX];
 
-	index_name(name, number);
+	mark_index_name(name, number);
 	fd = file_open_dir(dir_fd, name);
-	if (fd >= 0 && store_mark_read(fd, &mark) == -ENOENT)
+	if (fd >= 0 && mark_read(fd, &store_table_mark, &mark) == -ENOENT)
 		(void)file_remove_tree(dir_fd, name);
 }
 
@@ -264,7 +260,7 @@ int store_table_create(int dir_fd, struct store_table **ret)
 	_cleanup_(store_table_closep) struct store_table *t = NULL;
 	struct numbers all;
 	uint64_t number = 0;
-	char name[32];
+	char name[MARK_INDEX_NAME_MAX];
 	int r;
 
 	r = list_numbers(dir_fd, &all);
@@ -274,7 +270,7 @@ int store_table_create(int dir_fd, struct store_table **ret)
 		number = MAX(number, all.v[i]);
 		remove_unfinished(dir_fd, all.v[i]);
 	}
-	index_name(name, ++number);
+	mark_index_name(name, ++number);
 	r = file_make_dir(dir_fd, name);
 	if (r < 0)
 		return r;
@@ -294,7 +290,7 @@ int store_table_create(int dir_fd, struct store_table **ret)
 int store_table_publish(struct store_table *t)
 {
 	struct numbers all;
-	char name[32];
+	char name[MARK_INDEX_NAME_MAX];
 	int r;
 
 	r = store_table_sync(t, store_table_generation(t));
@@ -306,7 +302,7 @@ int store_table_publish(struct store_table *t)
 	for (size_t i = 0; i < all.n; i++) {
 		if (all.v[i] == t->number)
 			continue;
-		index_name(name, all.v[i]);
+		mark_index_name(name, all.v[i]);
 		(void)file_remove_tree(t->dir_fd, name);
 	}
 	return 0;

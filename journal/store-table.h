@@ -7,7 +7,7 @@
  *	counts	"content_bytes" u64
  *
  * Commits are not synced, so after a loss of power the file may be anything, and
- * LMDB does not survive reading it: the mark beside it (store-mark.h) says whether
+ * LMDB does not survive reading it: the mark beside it (mark.h) says whether
  * it may be opened. The clean mark is taken away, durably, before the first write.
  *
  * A process opens one table once (LMDB's locks are per process) and does not use

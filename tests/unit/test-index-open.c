@@ -13,13 +13,14 @@
 #include "base/text.h"
 #include "child.h"
 #include "index-fixture.h"
-#include "journal/index-mark.h"
+#include "journal/index-impl.h"
+#include "mark-fixture.h"
 
-static struct index_mark mark(void)
+static struct mark mark(void)
 {
-	struct index_mark m;
+	struct mark m;
 
-	assert_int_equal(index_mark_read(scratch, &m), 0);
+	assert_int_equal(mark_read(scratch, &index_mark, &m), 0);
 	return m;
 }
 
@@ -33,30 +34,18 @@ static bool exists(const char *path)
 /* As if the machine had been started again since the mark was made. */
 static void restart_machine(void)
 {
-	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	cleanup_free char *text = NULL;
-	uint8_t hash[SHA256_BYTES];
-
-	assert_int_equal(file_read(scratch, "index", &b), 0);
-	assert_int_equal(buf_to_str(&b, &text), 0);
-	memset(strstr(text, "boot ") + 5, '0', 32);
-	*(strstr(text, "clean ") + 6) = '0';
-	char *check = strstr(text, "check ");
-	sha256(text, (size_t)(check - text), hash);
-	text_hex(check + 6, hash, 8);
-	check[22] = '\n';
-	assert_int_equal(file_replace(scratch, "index", text, strlen(text)), 0);
+	mark_edit("index", true, false);
 }
 
 /* The same, and pages that were not synced are garbage, while the file's head is as good
  * as ever. */
 static void lose_power(void)
 {
-	char garbage[4096], name[INDEX_NAME_MAX], path[64];
+	char garbage[4096], name[MARK_INDEX_NAME_MAX], path[64];
 	int fd;
 
 	restart_machine();
-	index_mark_name(name, mark().number);
+	mark_index_name(name, mark().number);
 	(void)snprintf(path, sizeof(path), "%s/data.mdb", name);
 	fd = openat(scratch, path, O_WRONLY);
 	assert_true(fd >= 0);

@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "journal/store-table.h"
+#include "tests/unit/mark-fixture.h"
 #include "tests/unit/store-fixture.h"
 
 /* A store with three closed packs of some contents, closed again. */
@@ -149,22 +150,6 @@ static void one_writer_at_a_time(void **state)
 
 /* ---- trust ---- */
 
-/* The mark as another boot would have left it; `clean` or not. */
-static void mark_of_another_boot(const char *path, bool clean)
-{
-	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	uint8_t p[88], hash[SHA256_BYTES];
-
-	assert_int_equal(file_read(scratch, path, &b), 0);
-	assert_int_equal(buf_len(&b), sizeof(p));
-	memcpy(p, buf_data(&b), sizeof(p));
-	p[16] = clean;
-	p[24] ^= 1;
-	sha256(p, 80, hash);
-	memcpy(p + 80, hash, 8);
-	assert_int_equal(file_replace(scratch, path, p, sizeof(p)), 0);
-}
-
 static void assert_rebuilt(unsigned number, bool rebuilt)
 {
 	struct store *st = open_store(STORE_WRITE);
@@ -186,11 +171,11 @@ static void an_untrusted_table_is_made_again(void **state)
 {
 	make_store();
 	assert_rebuilt(1, false);
-	mark_of_another_boot("index.1/state", true);
+	mark_edit("index.1/state", true, true);
 	assert_rebuilt(1, false);
 	forget_index();
 	assert_rebuilt(0, true);
-	mark_of_another_boot("index.1/state", false);
+	mark_edit("index.1/state", true, false);
 	assert_rebuilt(1, true);
 	assert_int_equal(unlinkat(scratch, "index.2/state", 0), 0);
 	assert_rebuilt(2, true);
@@ -202,18 +187,15 @@ static void an_untrusted_table_is_made_again(void **state)
 	assert_int_equal(mkdirat(scratch, "index.4", 0700), 0);
 	{
 		_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-		uint8_t p[88], hash[SHA256_BYTES];
 
 		assert_int_equal(file_read(scratch, "index.x/data.mdb", &b), 0);
 		assert_int_equal(
 			file_replace(scratch, "index.4/data.mdb", buf_data(&b), buf_len(&b)), 0);
 		buf_clear(&b);
 		assert_int_equal(file_read(scratch, "index.x/state", &b), 0);
-		memcpy(p, buf_data(&b), sizeof(p));
-		p[16] = 0;
-		sha256(p, 80, hash);
-		memcpy(p + 80, hash, 8);
-		assert_int_equal(file_replace(scratch, "index.4/state", p, sizeof(p)), 0);
+		assert_int_equal(file_replace(scratch, "index.4/state", buf_data(&b), buf_len(&b)),
+				 0);
+		mark_edit("index.4/state", false, false);
 	}
 	assert_rebuilt(4, true);
 }
@@ -246,8 +228,8 @@ static void a_dead_writer_loses_nothing(void **state)
 		random_state = 500 + round;
 		assert_int_equal(child_run(write_and_die, &flush), 0);
 		if (round % 2)
-			mark_of_another_boot(
-				has("index.1/state") ? "index.1/state" : "index.2/state", flush);
+			mark_edit(has("index.1/state") ? "index.1/state" : "index.2/state", true,
+				  flush);
 		/* The same bytes here, wherever they lie. */
 		random_state = 500 + round;
 		same.fd = openat(scratch, "mine", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -410,7 +392,7 @@ static void readers_follow_to_a_new_table(void **state)
 	pid = child_start(read_before_and_after, &t);
 	assert_int_equal(read(t.to_parent[0], &c, 1), 1);
 
-	mark_of_another_boot("index.1/state", false);
+	mark_edit("index.1/state", true, false);
 	contents_forget(20);
 	random_state = seed;
 	st = open_store(STORE_WRITE);

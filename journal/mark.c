@@ -1,4 +1,4 @@
-#include "journal/index-mark.h"
+#include "journal/mark.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,9 +10,7 @@
 #include "base/file.h"
 #include "base/sha256.h"
 #include "base/text.h"
-#include "journal/index.h"
 
-#define MARK_NAME "index"
 #define MARK_MAX 1024
 
 /*
@@ -21,12 +19,13 @@
  *	machine 12ab34cd
  *	boot 32 hex digits
  *	data DEV INO
+ *	txn 7
  *	clean 0
  *	check 16 hex digits (of all that stands before this line)
  */
 #define MARK_FORMAT                                                                               \
 	"limb index %" PRIu32 "\nnumber %" PRIu64 "\nmachine %" PRIx32 "\nboot %s\ndata %" PRIu64 \
-	" %" PRIu64 "\nclean %d\n"
+	" %" PRIu64 "\ntxn %" PRIu64 "\nclean %d\n"
 
 static uint32_t machine(void)
 {
@@ -35,16 +34,17 @@ static uint32_t machine(void)
 	       (uint32_t)sysconf(_SC_PAGESIZE);
 }
 
-void index_mark_name(char out[INDEX_NAME_MAX], uint64_t number)
+void mark_index_name(char out[MARK_INDEX_NAME_MAX], uint64_t number)
 {
-	(void)snprintf(out, INDEX_NAME_MAX, "index.%" PRIu64, number);
+	(void)snprintf(out, MARK_INDEX_NAME_MAX, "index.%" PRIu64, number);
 }
 
 static int stat_data(int dir_fd, uint64_t number, struct stat *ret)
 {
-	char name[INDEX_NAME_MAX], path[INDEX_NAME_MAX + 16];
+	char name[MARK_INDEX_NAME_MAX] = ".", path[MARK_INDEX_NAME_MAX + 16];
 
-	index_mark_name(name, number);
+	if (number > 0)
+		mark_index_name(name, number);
 	(void)snprintf(path, sizeof(path), "%s/data.mdb", name);
 	return fstatat(dir_fd, path, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
@@ -57,11 +57,11 @@ static void check_text(char out[17], const void *text, size_t n)
 	text_hex(out, hash, 8);
 }
 
-static int parse(const char *text, struct index_mark *ret)
+static int parse(const char *text, struct mark *ret)
 {
 	const char *check = strstr(text, "check ");
 	char boot[33], wanted[17];
-	struct index_mark m;
+	struct mark m;
 	int clean;
 
 	if (!check || (check > text && check[-1] != '\n') || strlen(check) != 6 + 16 + 1)
@@ -71,8 +71,8 @@ static int parse(const char *text, struct index_mark *ret)
 		return -EBADMSG;
 	if (sscanf(text,
 		   "limb index %" SCNu32 " number %" SCNu64 " machine %" SCNx32
-		   " boot %32s data %" SCNu64 " %" SCNu64 " clean %d",
-		   &m.format, &m.number, &m.machine, boot, &m.dev, &m.ino, &clean) != 7 ||
+		   " boot %32s data %" SCNu64 " %" SCNu64 " txn %" SCNu64 " clean %d",
+		   &m.format, &m.number, &m.machine, boot, &m.dev, &m.ino, &m.txn, &clean) != 8 ||
 	    text_unhex(m.boot_id, sizeof(m.boot_id), boot) < 0)
 		return -EBADMSG;
 	m.clean = clean == 1;
@@ -80,13 +80,13 @@ static int parse(const char *text, struct index_mark *ret)
 	return 0;
 }
 
-int index_mark_read(int dir_fd, struct index_mark *ret)
+int mark_read(int dir_fd, const struct mark_kind *k, struct mark *ret)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(MARK_MAX);
 	cleanup_free char *text = NULL;
 	int r;
 
-	r = file_read(dir_fd, MARK_NAME, &b);
+	r = file_read(dir_fd, k->name, &b);
 	if (r == -E2BIG)
 		return -ENOENT;
 	if (r < 0)
@@ -97,7 +97,7 @@ int index_mark_read(int dir_fd, struct index_mark *ret)
 	return parse(text, ret) < 0 ? -ENOENT : 0;
 }
 
-int index_mark_write(int dir_fd, uint64_t number, bool clean)
+int mark_write(int dir_fd, const struct mark_kind *k, uint64_t number, uint64_t txn, bool clean)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(MARK_MAX);
 	char boot[33], check[17];
@@ -112,26 +112,26 @@ int index_mark_write(int dir_fd, uint64_t number, bool clean)
 	if (clock_boot_id(boot_id) < 0)
 		random_bytes(boot_id, sizeof(boot_id));
 	text_hex(boot, boot_id, sizeof(boot_id));
-	r = buf_printf(&b, MARK_FORMAT, (uint32_t)INDEX_FORMAT, number, machine(), boot,
-		       (uint64_t)st.st_dev, (uint64_t)st.st_ino, clean ? 1 : 0);
+	r = buf_printf(&b, MARK_FORMAT, k->format, number, machine(), boot, (uint64_t)st.st_dev,
+		       (uint64_t)st.st_ino, txn, clean ? 1 : 0);
 	if (r < 0)
 		return r;
 	check_text(check, buf_data(&b), buf_len(&b));
 	r = buf_printf(&b, "check %s\n", check);
-	return r < 0 ? r : file_replace(dir_fd, MARK_NAME, buf_data(&b), buf_len(&b));
+	return r < 0 ? r : file_replace(dir_fd, k->name, buf_data(&b), buf_len(&b));
 }
 
-bool index_mark_fits(const struct index_mark *m)
+bool mark_fits(const struct mark *m, const struct mark_kind *k)
 {
-	return m->format == INDEX_FORMAT && m->machine == machine();
+	return m->format == k->format && m->machine == machine();
 }
 
-bool index_mark_trusted(int dir_fd, const struct index_mark *m)
+bool mark_trusted(int dir_fd, const struct mark *m, const struct mark_kind *k)
 {
 	uint8_t boot_id[16];
 	struct stat st;
 
-	if (!index_mark_fits(m))
+	if (!mark_fits(m, k))
 		return false;
 	if (m->clean)
 		return true;
