@@ -31,20 +31,22 @@ enum {
 
 /* mmap stands apart: anonymous memory only, and never executable. */
 static const int allowed[] = {
-	SCMP_SYS(brk),		SCMP_SYS(clock_gettime),
-	SCMP_SYS(close),	SCMP_SYS(exit),
-	SCMP_SYS(exit_group),	SCMP_SYS(futex),
-	SCMP_SYS(getrandom),	SCMP_SYS(madvise),
-	SCMP_SYS(mremap),	SCMP_SYS(munmap),
-	SCMP_SYS(poll),		SCMP_SYS(ppoll),
-	SCMP_SYS(pwrite64),	SCMP_SYS(read),
-	SCMP_SYS(recvmsg),	SCMP_SYS(restart_syscall),
-	SCMP_SYS(rt_sigreturn), SCMP_SYS(sendmsg),
-	SCMP_SYS(write),	SCMP_SYS(writev),
+	SCMP_SYS(brk),	       SCMP_SYS(clock_gettime),	  SCMP_SYS(close),
+	SCMP_SYS(exit),	       SCMP_SYS(exit_group),	  SCMP_SYS(futex),
+	SCMP_SYS(getrandom),   SCMP_SYS(madvise),	  SCMP_SYS(mremap),
+	SCMP_SYS(munmap),      SCMP_SYS(restart_syscall), SCMP_SYS(rt_sigreturn),
+	SCMP_SYS(write),
 #if SANITIZERS
 	SCMP_SYS(sigaltstack), /* before each call that does not return */
 #endif
 };
+
+static const int allowed_ingest[] = {
+	SCMP_SYS(poll),	   SCMP_SYS(ppoll),   SCMP_SYS(pwrite64), SCMP_SYS(read),
+	SCMP_SYS(recvmsg), SCMP_SYS(sendmsg), SCMP_SYS(writev),
+};
+
+static const int allowed_check[] = {SCMP_SYS(pread64)};
 
 /* What a C library may try on the way to a message or an abort. */
 static const int refused[] = {
@@ -94,12 +96,23 @@ static int become(uid_t uid)
 	return 0;
 }
 
-static int add_rules(scmp_filter_ctx ctx)
+static int allow(scmp_filter_ctx ctx, const int *calls, size_t n)
 {
 	int r = 0;
 
-	for (size_t i = 0; i < ARRAY_SIZE(allowed) && r >= 0; i++)
-		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, allowed[i], 0);
+	for (size_t i = 0; i < n && r >= 0; i++)
+		r = seccomp_rule_add(ctx, SCMP_ACT_ALLOW, calls[i], 0);
+	return r;
+}
+
+static int add_rules(scmp_filter_ctx ctx, enum confine_as as)
+{
+	int r;
+
+	r = allow(ctx, allowed, ARRAY_SIZE(allowed));
+	if (r >= 0)
+		r = as == CONFINE_CHECK ? allow(ctx, allowed_check, ARRAY_SIZE(allowed_check))
+					: allow(ctx, allowed_ingest, ARRAY_SIZE(allowed_ingest));
 	for (size_t i = 0; i < ARRAY_SIZE(refused) && r >= 0 && !SANITIZERS; i++)
 		r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), refused[i], 0);
 	if (r >= 0)
@@ -109,7 +122,7 @@ static int add_rules(scmp_filter_ctx ctx)
 	return r;
 }
 
-static int load_filter(void)
+static int load_filter(enum confine_as as)
 {
 	scmp_filter_ctx ctx;
 	int r;
@@ -117,14 +130,14 @@ static int load_filter(void)
 	ctx = seccomp_init(DEFAULT_ACTION);
 	if (!ctx)
 		return -ENOMEM;
-	r = add_rules(ctx);
+	r = add_rules(ctx, as);
 	if (r >= 0)
 		r = seccomp_load(ctx);
 	seccomp_release(ctx);
 	return r;
 }
 
-int confine(uid_t uid, unsigned first_closed)
+int confine(enum confine_as as, uid_t uid, unsigned first_closed)
 {
 	int r;
 
@@ -138,7 +151,7 @@ int confine(uid_t uid, unsigned first_closed)
 		return log_error_errno(r, "cannot become user %u", (unsigned)uid);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return log_error_errno(errno, "cannot give up privileges");
-	r = load_filter();
+	r = load_filter(as);
 	if (r < 0)
 		return log_error_errno(r, "cannot install the system call filter");
 	return 0;

@@ -113,14 +113,15 @@ static const struct {
 };
 
 /* In a process of its own: the filter may end it, and a probe may replace it. */
-static bool possible(long (*call)(void), bool inside, uid_t uid, bool *ret_failed)
+static bool possible(long (*call)(void), bool inside, enum confine_as as, uid_t uid,
+		     bool *ret_failed)
 {
 	int status;
 	pid_t pid;
 
 	pid = fork();
 	if (pid == 0) {
-		if (inside && confine(uid, 3) < 0)
+		if (inside && confine(as, uid, 3) < 0)
 			_exit(EXIT_NOT_CONFINED);
 		_exit(call() == -1 ? EXIT_DENIED : EXIT_POSSIBLE);
 	}
@@ -136,20 +137,25 @@ static bool possible(long (*call)(void), bool inside, uid_t uid, bool *ret_faile
 	return false;
 }
 
-int confine_self_test(uid_t uid)
+static int self_test(enum confine_as as, uid_t uid)
 {
 	int wrong = 0;
 
-	tester = getpid();
 	for (size_t i = 0; i < ARRAY_SIZE(probes); i++) {
 		bool failed = false, before, inside;
 
-		before = possible(probes[i].call, false, uid, &failed);
-		inside = possible(probes[i].call, true, uid, &failed);
-		printf("%s: %s before, %s inside%s\n", probes[i].name,
-		       before ? "possible" : "denied", inside ? "possible" : "denied",
-		       failed ? ", the probe failed" : "");
+		before = possible(probes[i].call, false, as, uid, &failed);
+		inside = possible(probes[i].call, true, as, uid, &failed);
+		printf("%s%s: %s before, %s inside%s\n", as == CONFINE_CHECK ? "check: " : "",
+		       probes[i].name, before ? "possible" : "denied",
+		       inside ? "possible" : "denied", failed ? ", the probe failed" : "");
 		wrong += failed || !before || inside != probes[i].allowed;
 	}
 	return wrong;
+}
+
+int confine_self_test(uid_t uid)
+{
+	tester = getpid();
+	return self_test(CONFINE_INGEST, uid) + self_test(CONFINE_CHECK, uid);
 }

@@ -1,6 +1,9 @@
 /*
  * limb-ingest: reads what one environment sends, for limbd, which starts it with
  * descriptor 3 = a socket to limbd, stdin and stdout = the transport.
+ *
+ * limb-ingest --check LENGTH compares a sealed pack (stdin) with its hashes, with
+ * even less that it may do, and tells on stdout (check.h).
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -11,6 +14,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "brain/check.h"
 #include "brain/ingest-confine.h"
 #include "brain/ingest-loop.h"
 
@@ -21,6 +25,7 @@ enum {
 
 static uid_t arg_uid = CONFINE_NO_UID;
 static bool arg_self_test;
+static uint64_t arg_check; /* length of the pack; 0: not that */
 
 static int parse_uid(const char *s)
 {
@@ -38,6 +43,7 @@ static int parse_args(int argc, char **argv)
 {
 	static const struct option options[] = {
 		{"uid", required_argument, NULL, 'u'},
+		{"check", required_argument, NULL, 'c'},
 		{"self-test", no_argument, NULL, 't'},
 		{0},
 	};
@@ -47,6 +53,11 @@ static int parse_args(int argc, char **argv)
 		switch (c) {
 		case 'u':
 			if (parse_uid(optarg) < 0)
+				return -EINVAL;
+			break;
+		case 'c':
+			if (text_parse_u64(optarg, UINT64_MAX / 2, &arg_check) < 0 ||
+			    arg_check == 0)
 				return -EINVAL;
 			break;
 		case 't': arg_self_test = true; break;
@@ -89,10 +100,17 @@ int main(int argc, char **argv)
 	set_up_libraries();
 	if (arg_self_test)
 		return confine_self_test(arg_uid) ? INGEST_EXIT_FAILED : 0;
+	if (arg_check) {
+		check_be_quiet();
+		if (confine(CONFINE_CHECK, arg_uid, STDERR_FILENO + 1) < 0)
+			return INGEST_EXIT_FAILED;
+		_exit(check_pack(STDIN_FILENO, arg_check, STDOUT_FILENO) < 0 ? INGEST_EXIT_FAILED
+									     : 0);
+	}
 	if (never_block(LIMBD_FD) < 0 || never_block(STDIN_FILENO) < 0 ||
 	    never_block(STDOUT_FILENO) < 0)
 		return INGEST_EXIT_FAILED;
-	if (confine(arg_uid, LIMBD_FD + 1) < 0)
+	if (confine(CONFINE_INGEST, arg_uid, LIMBD_FD + 1) < 0)
 		return INGEST_EXIT_FAILED;
 	r = ingest_loop(LIMBD_FD, STDIN_FILENO, STDOUT_FILENO);
 	/* Not exit(): its handlers may want what the filter denies. */

@@ -205,6 +205,27 @@ int frame_read(int fd, uint64_t offset, struct buf *raw, struct frame_member **r
 	return 0;
 }
 
+int frame_compare(int fd, uint64_t offset)
+{
+	_cleanup_(buf_done) struct buf raw = BUF_INIT(FRAME_RAW_MAX);
+	cleanup_free struct frame_member *members = NULL;
+	uint8_t actual[SHA256_BYTES];
+	const uint8_t *data;
+	size_t n;
+	int r;
+
+	r = frame_read(fd, offset, &raw, &members, &n);
+	if (r < 0)
+		return r == -EBADMSG ? 0 : r;
+	data = buf_data(&raw);
+	for (size_t i = 0; i < n; data += members[i++].len) {
+		sha256(data, members[i].len, actual);
+		if (memcmp(actual, members[i].hash, SHA256_BYTES) != 0)
+			return 0;
+	}
+	return 1;
+}
+
 int frame_read_member(int fd, uint64_t offset, const uint8_t hash[SHA256_BYTES], struct buf *out)
 {
 	_cleanup_(buf_done) struct buf raw = BUF_INIT(FRAME_RAW_MAX);
@@ -269,23 +290,17 @@ static int read_head(int fd, uint64_t offset, uint64_t size, struct walk *w, str
 	return members_parse(table, ret, w->head + 16, w->members);
 }
 
-int pack_walk(int fd, uint64_t offset, pack_each_fn each, void *userdata, uint64_t *ret_end,
-	      bool *ret_damaged)
+int pack_walk_sized(int fd, uint64_t size, uint64_t offset, pack_each_fn each, void *userdata,
+		    uint64_t *ret_end, bool *ret_damaged)
 {
 	cleanup_free struct walk *w = malloc(sizeof(*w));
 	struct frame_info info;
-	struct stat st;
 	int r;
 
 	if (!w)
 		return -ENOMEM;
-	if (fstat(fd, &st) < 0)
-		return -errno;
 	for (;;) {
-		if (offset < (uint64_t)st.st_size)
-			r = read_head(fd, offset, (uint64_t)st.st_size, w, &info);
-		else
-			r = -ENODATA;
+		r = offset < size ? read_head(fd, offset, size, w, &info) : -ENODATA;
 		*ret_end = offset;
 		*ret_damaged = r == -EBADMSG;
 		if (r < 0)
@@ -295,4 +310,15 @@ int pack_walk(int fd, uint64_t offset, pack_each_fn each, void *userdata, uint64
 			return r;
 		offset += info.total;
 	}
+}
+
+int pack_walk(int fd, uint64_t offset, pack_each_fn each, void *userdata, uint64_t *ret_end,
+	      bool *ret_damaged)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	return pack_walk_sized(fd, (uint64_t)st.st_size, offset, each, userdata, ret_end,
+			       ret_damaged);
 }

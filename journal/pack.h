@@ -84,6 +84,10 @@ int frame_header_parse(const uint8_t in[FRAME_HEADER_BYTES], struct frame_info *
 int frame_read(int fd, uint64_t offset, struct buf *raw, struct frame_member **ret_members,
 	       size_t *ret_n);
 
+/* 1: each member of the frame at offset has the bytes that its hash names; 0: one has not, or
+ * the frame is damaged. Negative: it cannot be read. */
+int frame_compare(int fd, uint64_t offset);
+
 /* The one content of hash from the frame at offset, compared with its hash;
  * -ENOENT: not in that frame; -EBADMSG: damaged. */
 int frame_read_member(int fd, uint64_t offset, const uint8_t hash[SHA256_BYTES], struct buf *out);
@@ -96,5 +100,8 @@ typedef int (*pack_each_fn)(uint64_t offset, const struct frame_info *info,
 			    const struct frame_member *members, size_t n, void *userdata);
 int pack_walk(int fd, uint64_t offset, pack_each_fn each, void *userdata, uint64_t *ret_end,
 	      bool *ret_damaged);
+/* The same for who may not ask how long the file is. */
+int pack_walk_sized(int fd, uint64_t size, uint64_t offset, pack_each_fn each, void *userdata,
+		    uint64_t *ret_end, bool *ret_damaged);
 
 #endif

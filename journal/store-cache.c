@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 #include "base/text.h"
 #include "journal/pack.h"
@@ -99,6 +100,27 @@ static struct pack *find_pack(struct store_cache *c, const uint8_t id[16])
 	return NULL;
 }
 
+static void close_removed(struct store_cache *c)
+{
+	struct stat st;
+
+	for (size_t i = 0; i < ARRAY_SIZE(c->packs); i++) {
+		struct pack *p = &c->packs[i];
+
+		if (p->fd < 0 || p->refs > 0 || fstat(p->fd, &st) < 0 || st.st_nlink > 0)
+			continue;
+		(void)close(p->fd);
+		p->fd = -1;
+	}
+}
+
+void store_cache_close_removed(struct store_cache *c)
+{
+	(void)pthread_mutex_lock(&c->lock);
+	close_removed(c);
+	(void)pthread_mutex_unlock(&c->lock);
+}
+
 /* A free entry, or the one unused for longest, closed; NULL: all are being read. */
 static struct pack *free_pack(struct store_cache *c)
 {
@@ -144,6 +166,8 @@ static int pack_acquire(struct store_cache *c, const uint8_t id[16], struct pack
 	if (fd < 0)
 		return -errno;
 	(void)pthread_mutex_lock(&c->lock);
+	/* One that is opened anew may have what was in others before. */
+	close_removed(c);
 	if (!find_pack(c, id))
 		p = free_pack(c);
 	if (p) {

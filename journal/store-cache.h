@@ -25,6 +25,9 @@ DEFINE_CLEANUP(struct store_cache, store_cache_free);
  * not there, or damaged. */
 int store_cache_fetch(struct store_cache *c, const struct store_place *place, struct buf *out);
 
+/* Closes packs that were removed: their room on the disk is free only then. */
+void store_cache_close_removed(struct store_cache *c);
+
 #define STORE_PACK_NAME_BYTES 40
 /* "32 hex digits.pack" into out; returns out. */
 const char *store_cache_pack_name(char out[STORE_PACK_NAME_BYTES], const uint8_t id[16]);

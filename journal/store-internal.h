@@ -20,4 +20,10 @@ struct store {
 	struct store_cache *cache;
 };
 
+/* Appends a content that is in any pack, by their headers: where its place fails. -ENOENT. */
+int store_search(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *out);
+
+/* A pack as the writer of the store reads it. */
+int store_open_pack(struct store *st, const uint8_t id[16]);
+
 #endif

@@ -11,6 +11,7 @@
 
 /* Places gathered for one transaction: in order of hash they cost a fraction. */
 #define BATCH_PLACES (256u << 10)
+#define LOAD_ROUNDS 10
 
 struct batch {
 	struct store_table *table;
@@ -160,7 +161,7 @@ static int repair_open(struct batch *b, int packs_fd, const struct store_file *f
 	r = batch_flush(b);
 	if (r < 0)
 		return r;
-	return store_table_seal_pack(b->table, file->pack_id);
+	return store_table_set_state(b->table, file->pack_id, STORE_TABLE_SEALED);
 }
 
 static int enter_sealed(struct batch *b, int packs_fd, const struct store_file *file,
@@ -180,7 +181,7 @@ static int enter_sealed(struct batch *b, int packs_fd, const struct store_file *
 	r = store_walk_pack(&w, fd, MAX(known, (uint64_t)PACK_HEADER_BYTES), &end);
 	if (r >= 0 && !b->unseen)
 		r = batch_flush(b);
-	return r < 0 ? r : store_table_seal_pack(b->table, file->pack_id);
+	return r < 0 ? r : store_table_set_state(b->table, file->pack_id, STORE_TABLE_SEALED);
 }
 
 static int repair_file(struct batch *b, int packs_fd, const struct store_file *file)
@@ -189,7 +190,7 @@ static int repair_file(struct batch *b, int packs_fd, const struct store_file *f
 	int r;
 
 	r = store_table_find_pack(b->table, file->pack_id, &pack);
-	if (r >= 0 && pack.state == STORE_TABLE_SEALED)
+	if (r >= 0 && store_table_is_sealed(&pack))
 		return 0;
 	if (r < 0 || pack.state == STORE_TABLE_GONE) {
 		memcpy(pack.id, file->pack_id, sizeof(pack.id));
@@ -259,33 +260,46 @@ static int mem_add(const struct store_place *places, size_t n, void *userdata)
 	return store_mem_add(userdata, places, n);
 }
 
+static int load_pack(int packs_fd, const struct store_file *file, struct store_mem *m)
+{
+	struct store_walk w = {
+		.compare = !file->sealed,
+		.torn_tail = !file->sealed,
+		.add = mem_add,
+		.userdata = m,
+	};
+	cleanup_close int fd = open_pack(packs_fd, file, O_RDONLY);
+	uint64_t end;
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = check_header(fd);
+	if (r < 0)
+		return r;
+	memcpy(w.pack_id, file->pack_id, sizeof(w.pack_id));
+	r = store_walk_pack(&w, fd, PACK_HEADER_BYTES, &end);
+	return r == -EIO ? 0 : r;
+}
+
 int store_repair_load(int packs_fd, struct store_mem *m)
 {
 	cleanup_free struct store_file *files = NULL;
+	bool gone = false;
 	size_t n;
 	int r;
 
-	r = store_walk_files(packs_fd, &files, &n);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		struct store_walk w = {
-			.compare = !files[i].sealed,
-			.torn_tail = !files[i].sealed,
-			.add = mem_add,
-			.userdata = m,
-		};
-		cleanup_close int fd = open_pack(packs_fd, &files[i], O_RDONLY);
-		uint64_t end;
-
-		if (fd < 0)
-			return fd;
-		r = check_header(fd);
+	/* A limbd at work merges packs: what vanishes while they are read is in another. */
+	for (unsigned round = 0; round == 0 || (gone && round < LOAD_ROUNDS); round++) {
+		free(take_ptr(&files));
+		gone = false;
+		r = store_walk_files(packs_fd, &files, &n);
+		for (size_t i = 0; r >= 0 && i < n; i++) {
+			r = load_pack(packs_fd, &files[i], m);
+			gone |= r == -ENOENT;
+			r = r == -ENOENT ? 0 : r;
+		}
 		if (r < 0)
-			return r;
-		memcpy(w.pack_id, files[i].pack_id, sizeof(w.pack_id));
-		r = store_walk_pack(&w, fd, PACK_HEADER_BYTES, &end);
-		if (r < 0 && r != -EIO)
 			return r;
 	}
 	return 0;

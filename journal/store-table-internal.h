@@ -32,6 +32,9 @@ struct store_table {
 
 int store_table_error(int lmdb_rc);
 int store_table_load_packs(struct store_table *t);
+/* Also of a pack that is gone, or not even known (its number is 0 then); ret_pack may be NULL. */
+int store_table_get_raw(struct store_table *t, MDB_txn *txn, const uint8_t *hash,
+			struct store_place *ret, struct store_table_pack *ret_pack);
 int store_table_get_place(struct store_table *t, MDB_txn *txn, const uint8_t *hash,
 			  struct store_place *ret);
 int store_table_get_content_bytes(struct store_table *t, MDB_txn *txn, uint64_t *ret);

@@ -104,6 +104,7 @@ static int put_pack(struct store_table *t, const struct store_table_pack *pack)
 		t->packs = packs;
 	}
 	copy.num = old ? old->num : free_number(t);
+	copy.live = old ? old->live : 0;
 	r = begin(t, &txn);
 	if (r < 0)
 		return r;
@@ -126,17 +127,18 @@ int store_table_put_pack(struct store_table *t, const struct store_table_pack *p
 	return r;
 }
 
-int store_table_seal_pack(struct store_table *t, const uint8_t id[16])
+int store_table_set_state(struct store_table *t, const uint8_t id[16],
+			  enum store_table_pack_state state)
 {
-	struct store_table_pack *p, sealed;
+	struct store_table_pack *p, changed;
 	int r = -ENOENT;
 
 	(void)pthread_mutex_lock(&t->lock);
 	p = find(t, id);
 	if (p) {
-		sealed = *p;
-		sealed.state = STORE_TABLE_SEALED;
-		r = put_pack(t, &sealed);
+		changed = *p;
+		changed.state = (uint32_t)state;
+		r = put_pack(t, &changed);
 	}
 	(void)pthread_mutex_unlock(&t->lock);
 	return r;
@@ -152,6 +154,12 @@ static int remove_pack(struct store_table *t, const uint8_t id[16])
 
 	if (!p)
 		return -ENOENT;
+	if (p->live > 0) {
+		struct store_table_pack gone = *p;
+
+		gone.state = STORE_TABLE_GONE;
+		return put_pack(t, &gone);
+	}
 	num = p->num;
 	r = begin(t, &txn);
 	if (r < 0)
@@ -172,29 +180,54 @@ int store_table_remove_pack(struct store_table *t, const uint8_t id[16])
 	return r;
 }
 
-/* 1: added; 0: there is one already, in a pack that exists. */
+/* A place was in the pack `num`, and is no more. */
+static int count_off(struct store_table *t, MDB_txn *txn, uint32_t num)
+{
+	for (size_t i = t->n_packs; i > 0; i--) {
+		struct store_table_pack *p = &t->packs[i - 1];
+
+		if (p->num != num)
+			continue;
+		p->live -= p->live > 0;
+		return put_pack_record(t, txn, p);
+	}
+	return 0;
+}
+
+/* 1: added, 0: there is one that stays. *ret_new: there was none, not even in a lost pack. */
 static int put_place(struct store_table *t, MDB_txn *txn, const struct store_place *place,
-		     uint32_t num)
+		     uint32_t num, bool checked, bool *ret_new)
 {
 	uint8_t v[STORE_TABLE_VALUE_BYTES];
 	MDB_val key = {SHA256_BYTES, (void *)place->hash}, value = {sizeof(v), v};
+	struct store_table_pack pack;
 	struct store_place old;
 	int rc, r;
 
 	value_put(v, num, place);
 	rc = mdb_put(txn, t->places, &key, &value, MDB_NOOVERWRITE);
+	*ret_new = rc == 0;
 	if (rc != MDB_KEYEXIST)
 		return rc == 0 ? 1 : store_table_error(rc);
-	r = store_table_get_place(t, txn, place->hash, &old);
-	if (r != -ENOENT)
+	r = store_table_get_raw(t, txn, place->hash, &old, &pack);
+	if (r < 0)
 		return r;
+	if (pack.num != 0 && pack.state != STORE_TABLE_GONE &&
+	    (!checked || pack.state == STORE_TABLE_CHECKED))
+		return 0;
+	if (pack.num != 0) {
+		r = count_off(t, txn, pack.num);
+		if (r < 0)
+			return r;
+	}
 	value = (MDB_val){sizeof(v), v};
-	return store_table_error(mdb_put(txn, t->places, &key, &value, 0));
+	r = store_table_error(mdb_put(txn, t->places, &key, &value, 0));
+	return r < 0 ? r : 1;
 }
 
 struct item {
 	const struct store_place *place;
-	uint32_t num;
+	uint32_t pack; /* its index in t->packs */
 };
 
 static int compare_items(const void *a, const void *b)
@@ -221,22 +254,29 @@ static int make_items(struct store_table *t, const struct store_place *places, s
 		if (!pack)
 			return -ENOENT;
 		items[i].place = &places[i];
-		items[i].num = pack->num;
+		items[i].pack = (uint32_t)(pack - t->packs);
 	}
 	qsort(items, n, sizeof(*items), compare_items);
 	*ret = take_ptr(&items);
 	return 0;
 }
 
-static int put_items(struct store_table *t, MDB_txn *txn, const struct item *items, size_t n)
+static int put_items(struct store_table *t, MDB_txn *txn, const struct item *items, size_t n,
+		     bool checked)
 {
 	uint64_t bytes;
+	bool new;
 	int r;
 
 	r = store_table_get_content_bytes(t, txn, &bytes);
 	for (size_t i = 0; r >= 0 && i < n; i++) {
-		r = put_place(t, txn, items[i].place, items[i].num);
-		if (r > 0)
+		struct store_table_pack *pack = &t->packs[items[i].pack];
+
+		r = put_place(t, txn, items[i].place, pack->num, checked, &new);
+		if (r <= 0)
+			continue;
+		pack->live++;
+		if (new)
 			bytes += items[i].place->len;
 	}
 	return r < 0 ? r : put_content_bytes(t, txn, bytes);
@@ -271,7 +311,7 @@ static bool places_ok(const struct store_place *places, size_t n)
 	return true;
 }
 
-static int add(struct store_table *t, const struct store_place *places, size_t n)
+static int add(struct store_table *t, const struct store_place *places, size_t n, bool checked)
 {
 	cleanup_free struct item *items = NULL;
 	MDB_txn *txn;
@@ -283,7 +323,7 @@ static int add(struct store_table *t, const struct store_place *places, size_t n
 	r = begin(t, &txn);
 	if (r < 0)
 		return r;
-	r = put_items(t, txn, items, n);
+	r = put_items(t, txn, items, n, checked);
 	if (r >= 0)
 		r = put_known(t, txn, places, n);
 	r = end(txn, r);
@@ -292,7 +332,8 @@ static int add(struct store_table *t, const struct store_place *places, size_t n
 	return r;
 }
 
-int store_table_add(struct store_table *t, const struct store_place *places, size_t n)
+static int add_locked(struct store_table *t, const struct store_place *places, size_t n,
+		      bool checked)
 {
 	int r;
 
@@ -301,9 +342,19 @@ int store_table_add(struct store_table *t, const struct store_place *places, siz
 	if (!places_ok(places, n))
 		return -EINVAL;
 	(void)pthread_mutex_lock(&t->lock);
-	r = add(t, places, n);
+	r = add(t, places, n, checked);
 	(void)pthread_mutex_unlock(&t->lock);
 	return r;
+}
+
+int store_table_add(struct store_table *t, const struct store_place *places, size_t n)
+{
+	return add_locked(t, places, n, false);
+}
+
+int store_table_add_checked(struct store_table *t, const struct store_place *places, size_t n)
+{
+	return add_locked(t, places, n, true);
 }
 
 uint64_t store_table_generation(struct store_table *t)

@@ -317,11 +317,11 @@ bool store_table_replaced(const struct store_table *t)
 
 /* ---- reading ---- */
 
-int store_table_get_place(struct store_table *t, MDB_txn *txn, const uint8_t *hash,
-			  struct store_place *ret)
+int store_table_get_raw(struct store_table *t, MDB_txn *txn, const uint8_t *hash,
+			struct store_place *ret, struct store_table_pack *ret_pack)
 {
 	MDB_val key = {SHA256_BYTES, (void *)hash}, value;
-	struct store_table_pack pack;
+	struct store_table_pack pack = {0};
 	uint32_t num, len_kind;
 	const uint8_t *p;
 	int r;
@@ -341,15 +341,27 @@ int store_table_get_place(struct store_table *t, MDB_txn *txn, const uint8_t *ha
 
 	key = (MDB_val){sizeof(num), &num};
 	r = store_table_error(mdb_get(txn, t->packs_db, &key, &value));
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r >= 0 && value.mv_size != sizeof(pack))
+		return -EIO;
+	if (r >= 0)
+		memcpy(&pack, value.mv_data, sizeof(pack));
+	memcpy(ret->pack_id, pack.id, sizeof(ret->pack_id));
+	*ret_pack = pack;
+	return 0;
+}
+
+int store_table_get_place(struct store_table *t, MDB_txn *txn, const uint8_t *hash,
+			  struct store_place *ret)
+{
+	struct store_table_pack pack;
+	int r;
+
+	r = store_table_get_raw(t, txn, hash, ret, &pack);
 	if (r < 0)
 		return r;
-	if (value.mv_size != sizeof(pack))
-		return -EIO;
-	memcpy(&pack, value.mv_data, sizeof(pack));
-	if (pack.state == STORE_TABLE_GONE)
-		return -ENOENT;
-	memcpy(ret->pack_id, pack.id, sizeof(ret->pack_id));
-	return 0;
+	return pack.num == 0 || pack.state == STORE_TABLE_GONE ? -ENOENT : 0;
 }
 
 int store_table_get(struct store_table *t, const uint8_t hash[SHA256_BYTES],
@@ -367,6 +379,47 @@ int store_table_get(struct store_table *t, const uint8_t hash[SHA256_BYTES],
 	if (r >= 0)
 		*ret = place;
 	return r;
+}
+
+int store_table_is_spare(struct store_table *t, const uint8_t pack_id[16],
+			 const struct frame_member *members, size_t n)
+{
+	struct store_table_pack pack;
+	struct store_place place;
+	MDB_txn *txn;
+	int r;
+
+	r = store_table_error(mdb_txn_begin(t->env, NULL, MDB_RDONLY, &txn));
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		r = store_table_get_raw(t, txn, members[i].hash, &place, &pack);
+		if (r >= 0 &&
+		    (pack.state != STORE_TABLE_CHECKED || memcmp(pack.id, pack_id, 16) == 0))
+			r = -ENOENT;
+	}
+	mdb_txn_abort(txn);
+	return r == -ENOENT ? 0 : r < 0 ? r : 1;
+}
+
+int store_table_is_used(struct store_table *t, const uint8_t pack_id[16], uint64_t offset,
+			const struct frame_member *members, size_t n)
+{
+	struct store_place place;
+	bool used = false;
+	MDB_txn *txn;
+	int r;
+
+	r = store_table_error(mdb_txn_begin(t->env, NULL, MDB_RDONLY, &txn));
+	if (r < 0)
+		return r;
+	for (size_t i = 0; r >= 0 && i < n && !used; i++) {
+		r = store_table_get_place(t, txn, members[i].hash, &place);
+		used = r >= 0 && place.offset == offset && memcmp(place.pack_id, pack_id, 16) == 0;
+		r = r == -ENOENT ? 0 : r;
+	}
+	mdb_txn_abort(txn);
+	return r < 0 ? r : used;
 }
 
 int store_table_get_content_bytes(struct store_table *t, MDB_txn *txn, uint64_t *ret)

@@ -249,7 +249,7 @@ int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length
 	r = store_repair_seal(fd, length_bytes);
 	if (r < 0)
 		return r;
-	return store_table_seal_pack(st->table, pack_id);
+	return store_table_set_state(st->table, pack_id, STORE_TABLE_SEALED);
 }
 
 int store_add(struct store *st, const struct store_place *places, size_t n)
@@ -302,10 +302,8 @@ static int lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct sto
 {
 	int r;
 
-	if (st->mem)
-		return store_mem_get(st->mem, hash, ret);
 	(void)pthread_rwlock_rdlock(&st->table_lock);
-	r = store_table_get(st->table, hash, ret);
+	r = st->mem ? store_mem_get(st->mem, hash, ret) : store_table_get(st->table, hash, ret);
 	(void)pthread_rwlock_unlock(&st->table_lock);
 	return r;
 }
@@ -351,6 +349,26 @@ int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct stor
 	return r;
 }
 
+/* What looked like a copy is at work: the packs are read again. */
+static int reload(struct store *st)
+{
+	_cleanup_(store_mem_freep) struct store_mem *m = NULL;
+	struct store_mem *old;
+	int r;
+
+	r = store_mem_new(&m);
+	if (r >= 0)
+		r = store_repair_load(st->packs_fd, m);
+	if (r < 0)
+		return r;
+	(void)pthread_rwlock_wrlock(&st->table_lock);
+	old = st->mem;
+	st->mem = take_ptr(&m);
+	(void)pthread_rwlock_unlock(&st->table_lock);
+	store_mem_free(old);
+	return 0;
+}
+
 static bool same_place(const struct store_place *a, const struct store_place *b)
 {
 	return a->offset == b->offset && memcmp(a->pack_id, b->pack_id, 16) == 0;
@@ -365,14 +383,18 @@ int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *
 	if (r < 0)
 		return r;
 	r = store_cache_fetch(st->cache, &place, out);
-	if (r != -ENOENT)
-		return r;
-	/* The pack is gone: its contents may have moved. */
-	(void)follow_table(st);
-	r = lookup(st, hash, &again);
-	if (r < 0 || same_place(&place, &again))
-		return -ENOENT;
-	return store_cache_fetch(st->cache, &again, out);
+	if (r == -ENOENT) {
+		/* The pack is gone: its contents may have moved. */
+		(void)(st->mode == STORE_COPY ? reload(st) : follow_table(st));
+		r = lookup(st, hash, &again);
+		if (r < 0 || same_place(&place, &again))
+			return -ENOENT;
+		r = store_cache_fetch(st->cache, &again, out);
+	}
+	/* A damaged place, or one that a hostile environment made, hides no right one. */
+	if (r == -EBADMSG && store_search(st, hash, out) == 0)
+		r = 0;
+	return r;
 }
 
 int store_fetch_fn(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata)
