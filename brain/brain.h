@@ -15,6 +15,7 @@
  *	job	  jobs: records, output files, who waits
  *	life	  create, start, stop, rebuild, remove
  *	verify	  both sides compared, byte by byte
+ *	upkeep	  what the journal needs in quiet times
  *	view	  limb-fs processes
  *	rpc	  clients; verb-*.c: the verbs that they call
  *
@@ -25,6 +26,7 @@
 #ifndef BRAIN_BRAIN_H
 #define BRAIN_BRAIN_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -34,6 +36,7 @@
 
 struct env;
 struct rpc_server;
+struct upkeep;
 struct job;
 
 struct brain {
@@ -54,6 +57,9 @@ struct brain {
 	bool in_build_tree;
 	char *syncd_path; /* limb-syncd on this machine */
 	bool stopping;
+	unsigned pack_works;		/* helper threads that make or close packs */
+	_Atomic uint64_t last_round_ms; /* when a commit round began last; any thread */
+	struct upkeep *upkeep;
 	uv_check_t commit_check; /* starts group commits once per loop turn */
 	void (*stopped)(struct brain *b);
 };

@@ -33,8 +33,9 @@ struct wqueue {
 struct pack {
 	uint8_t id[16];
 	int fd;
-	uint64_t end;	 /* in use, as limb-ingest said */
-	uint64_t filled; /* the file reaches here, at least */
+	uint64_t end;		 /* in use, as limb-ingest said */
+	uint64_t filled;	 /* the file reaches here, at least */
+	uint64_t quiet_since_ms; /* nothing came, and nobody asked for it */
 	bool dirty;
 	bool closing;
 };
@@ -54,7 +55,7 @@ struct commit {
 	struct log_sync log_sync;
 	int log_result, pack_result;
 	int pack_fds[2];
-	uint64_t fill_bytes;
+	uint64_t fill_from, fill_bytes;
 	unsigned works;
 };
 
@@ -301,33 +302,83 @@ int commit_places(struct env *env, const struct entry_place *places, size_t n, u
 		p->kind = (uint8_t)places[i].kind;
 	}
 	c->pack.end = pack_end;
+	c->pack.quiet_since_ms = clock_mono_ms();
 	c->pack.dirty = true;
 	c->dirty = true;
 	return 0;
 }
 
-int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd, uint64_t filled)
+int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd)
 {
 	struct commit *c = env->commit;
 
 	if (c->pack.fd >= 0)
 		return -EBUSY;
-	c->pack = (struct pack){.fd = fd, .end = PACK_HEADER_BYTES, .filled = filled};
+	c->pack = (struct pack){.fd = fd, .end = PACK_HEADER_BYTES, .filled = PACK_HEADER_BYTES};
 	memcpy(c->pack.id, pack_id, sizeof(c->pack.id));
 	return 0;
 }
 
+/* Cutting and syncing it takes a helper thread; the store is the brain's, so the environment
+ * may be gone by then. */
+struct closing {
+	uv_work_t work;
+	struct brain *brain;
+	uint8_t id[16];
+	int fd, result;
+	uint64_t end;
+};
+
+static void closing_work(uv_work_t *w)
+{
+	struct closing *cl = container_of(w, struct closing, work);
+
+	cl->result = store_pack_done(cl->brain->store, cl->id, cl->end);
+	(void)close(cl->fd);
+}
+
+static void closing_done(uv_work_t *w, int status)
+{
+	struct closing *cl = container_of(w, struct closing, work);
+
+	(void)status;
+	if (cl->result < 0)
+		log_warning_errno(cl->result, "a pack stays open; the next start closes it");
+	cl->brain->pack_works--;
+	free(cl);
+}
+
 static void pack_close(struct commit *c, struct pack *p)
 {
-	int r;
+	struct closing *cl;
 
 	if (p->fd < 0)
 		return;
-	r = store_pack_done(c->env->brain->store, p->id, p->end);
-	if (r < 0)
-		log_warning_errno(r, "environment '%s': a pack stays open", c->env->name);
-	(void)close(p->fd);
-	p->fd = -1;
+	cl = calloc(1, sizeof(*cl));
+	if (!cl) {
+		log_warning("environment '%s': a pack stays open; the next start closes it",
+			    c->env->name);
+		(void)close(take_fd(&p->fd));
+		return;
+	}
+	cl->brain = c->env->brain;
+	memcpy(cl->id, p->id, sizeof(cl->id));
+	cl->fd = take_fd(&p->fd);
+	cl->end = p->end;
+	cl->brain->pack_works++;
+	(void)uv_queue_work(cl->brain->loop, &cl->work, closing_work, closing_done);
+}
+
+bool commit_pack_quiet(struct env *env, uint64_t quiet_ms)
+{
+	struct commit *c = env->commit;
+	uint64_t now = clock_mono_ms();
+
+	if (!c || c->running || c->pack.fd < 0 || c->pack.dirty ||
+	    c->pack.end == PACK_HEADER_BYTES || now - c->pack.quiet_since_ms < quiet_ms)
+		return false;
+	c->pack.quiet_since_ms = now;
+	return true;
 }
 
 int commit_drop_pack(struct env *env)
@@ -407,7 +458,8 @@ static void round_publish(struct commit *c)
 		commit_fail(c, r, "sync its log and content");
 		goto out;
 	}
-	c->pack.filled += c->fill_bytes;
+	if (c->fill_bytes)
+		c->pack.filled = MAX(c->pack.filled, c->fill_from) + c->fill_bytes;
 	if (c->n_places) {
 		r = store_add(env->brain->store, c->places, c->n_places);
 		if (r < 0) {
@@ -491,14 +543,19 @@ static void round_start(struct commit *c)
 	c->pack_fds[0] = c->pack.fd >= 0 && c->pack.dirty ? c->pack.fd : -1;
 	c->pack_fds[1] = c->old.fd;
 	c->fill_bytes = 0;
-	/* A bulk load runs ahead of the zeros at once; there they would only cost. */
+	/* A pack gets zeros when it is used (many are not), and a bulk load runs ahead of them
+	 * at once; there they would only cost. */
 	if (c->pack_fds[0] >= 0 && c->pack.end + PACK_FILL_LOW > c->pack.filled &&
-	    c->pack.end < c->pack.filled && c->pack.filled < PACK_SEAL_BYTES)
+	    (c->pack.end < c->pack.filled || c->pack.filled == PACK_HEADER_BYTES) &&
+	    c->pack.filled < PACK_SEAL_BYTES) {
+		c->fill_from = c->pack.end;
 		c->fill_bytes = PACK_FILL_BYTES;
+	}
 	c->pack.dirty = false;
 	c->pack_result = 0;
 	c->dirty = false;
 	c->running = true;
+	atomic_store(&env->brain->last_round_ms, clock_mono_ms());
 	c->works = with_pack ? 2 : 1;
 	c->log_work.data = c;
 	c->pack_work.data = c;

@@ -42,8 +42,10 @@ int commit_places(struct env *env, const struct entry_place *places, size_t n, u
 int commit_wait(struct env *env, commit_fn fn, void *userdata);
 
 /* The pack that limb-ingest fills now: its id and a descriptor to sync. */
-int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd, uint64_t filled);
+int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd);
 int commit_drop_pack(struct env *env); /* seals it; after the round that needs it */
+/* Has its pack something in it, and for so long nothing more came? Asked again after as long. */
+bool commit_pack_quiet(struct env *env, uint64_t quiet_ms);
 
 /* Starts a round for each environment that has something; once per loop turn. */
 void commit_kick_all(struct brain *b);

@@ -434,6 +434,7 @@ static const struct {
 	[ENTRY_SEED] = {sizeof(struct entry_head), check_seed},
 	[ENTRY_STOP] = {sizeof(struct entry_head), check_fixed},
 	[ENTRY_START] = {sizeof(struct entry_start), check_fixed},
+	[ENTRY_SEAL] = {sizeof(struct entry_head), check_fixed},
 	[ENTRY_HELLO] = {sizeof(struct entry_hello), check_hello},
 	[ENTRY_PLACES] = {sizeof(struct entry_places), check_places},
 	[ENTRY_CHANGE] = {sizeof(struct entry_change), check_change},

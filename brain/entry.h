@@ -19,7 +19,8 @@
  * CHANGE before it is hostile, the first one after it has durable_number + 1 or
  * less.  ENTRY_PACK hands over the descriptor of a fresh pack (SCM_RIGHTS, in the
  * sendmsg() that its first byte is in): one at the start, and one after each
- * ENTRY_PACK_FULL, so that it is clear which pack places are in.  Without a pack
+ * ENTRY_PACK_FULL, so that it is clear which pack places are in.  ENTRY_SEAL asks for
+ * that before the pack is full (in the middle of a content it is not heard).  Without a pack
  * the environment's first CHANGE or DATA waits, and all behind it.
  * ENTRY_SEED lists contents that this environment has stored before, which need
  * no storing again.  ENTRY_STOP: send what is queued, then end.
@@ -61,6 +62,7 @@ enum entry_type {
 	ENTRY_SEED = 3, /* hashes of 32 bytes follow */
 	ENTRY_STOP = 4,
 	ENTRY_START = 5, /* struct entry_start */
+	ENTRY_SEAL = 6,	 /* the pack has enough: ENTRY_PACK_FULL, please */
 	/* limb-ingest -> limbd */
 	ENTRY_HELLO = 16,
 	ENTRY_PLACES = 17,
@@ -79,7 +81,7 @@ enum entry_type {
 	ENTRY_PS_DONE = 30,
 	ENTRY_ERROR = 31,
 	ENTRY_BYE = 32,
-	ENTRY_PACK_FULL = 33, /* the pack is at its seal size, send another */
+	ENTRY_PACK_FULL = 33, /* the pack is not written to any more, send another */
 	ENTRY_HOSTILE = 34,   /* struct entry_text: what rule was broken; limb-ingest ends */
 	ENTRY_PONG = 35,
 	ENTRY_JOB_INPUT = 36,

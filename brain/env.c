@@ -383,10 +383,27 @@ int env_resume(struct env *env)
 	return 0;
 }
 
+struct replay {
+	bool began;
+	uint64_t from, to;
+};
+
+static void note_replay(uint64_t seq, uint64_t last, void *userdata)
+{
+	struct replay *rp = userdata;
+
+	(void)last;
+	if (!rp->began)
+		rp->from = seq;
+	rp->began = true;
+	rp->to = seq;
+}
+
 int env_open(struct env *env, bool create)
 {
 	struct log_ids ids = {.term = env->brain->term};
 	struct log_recovery rec = {0};
+	struct replay rp = {0};
 	int r;
 
 	memcpy(ids.log_id, env->id, sizeof(ids.log_id));
@@ -401,9 +418,13 @@ int env_open(struct env *env, bool create)
 	if (rec.torn_tail_bytes)
 		log_info("environment '%s': cut a torn tail of %llu bytes from its log", env->name,
 			 (unsigned long long)rec.torn_tail_bytes);
-	r = index_open(env->dir_fd, INDEX_WRITE, env->log_fd, NULL, NULL, &env->index);
+	r = index_open(env->dir_fd, INDEX_WRITE, env->log_fd, note_replay, &rp, &env->index);
 	if (r < 0)
 		return r;
+	if (rp.to > rp.from)
+		log_info(
+			"environment '%s': replayed records %llu to %llu of its log into its index",
+			env->name, (unsigned long long)rp.from + 1, (unsigned long long)rp.to);
 	return commit_new(env, &env->commit);
 }
 

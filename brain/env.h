@@ -119,6 +119,11 @@ struct env {
 	bool muted;	       /* what it says of its files waits: it is not the writer of record */
 	bool no_jobs;	       /* none is started now */
 
+	/* the synced copy of its index (upkeep.c) */
+	bool copy_known;
+	uint64_t copy_seq, copy_ms; /* what it has, and when it was made: 0 not by this limbd */
+	uint64_t looked_seq, looked_ms;
+
 	/* condition */
 	bool wanted; /* should be running and attached */
 	bool busy;   /* a create, rebuild, start or stop is under way */

@@ -275,6 +275,7 @@ static int take_send(struct loop *l, const struct entry_send *send)
 static int take_entry(struct loop *l, const struct entry_head *e)
 {
 	size_t n = e->length - sizeof(*e);
+	int r;
 
 	switch ((enum entry_type)e->type) {
 	case ENTRY_SEND: return take_send(l, (const struct entry_send *)e);
@@ -283,6 +284,10 @@ static int take_entry(struct loop *l, const struct entry_head *e)
 	case ENTRY_START:
 		ingest_start(l->in, ((const struct entry_start *)e)->durable_number);
 		return 0;
+	case ENTRY_SEAL:
+		r = ingest_seal(l->in);
+		close_full_pack(l);
+		return r;
 	case ENTRY_STOP:
 		if (l->state == STATE_RUNNING) {
 			l->state = STATE_STOPPING;

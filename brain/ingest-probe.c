@@ -146,8 +146,8 @@ static int self_test(enum confine_as as, uid_t uid)
 
 		before = possible(probes[i].call, false, as, uid, &failed);
 		inside = possible(probes[i].call, true, as, uid, &failed);
-		printf("%s%s: %s before, %s inside%s\n", as == CONFINE_CHECK ? "check: " : "",
-		       probes[i].name, before ? "possible" : "denied",
+		printf("%s%s: %s before, %s inside%s\n", probes[i].name,
+		       as == CONFINE_CHECK ? " (in a check)" : "", before ? "possible" : "denied",
 		       inside ? "possible" : "denied", failed ? ", the probe failed" : "");
 		wrong += failed || !before || inside != probes[i].allowed;
 	}

@@ -187,10 +187,16 @@ static int seal_pack(struct ingest *in)
 	return entry_add(&in->out, ENTRY_PACK_FULL, &full, sizeof(full), NULL, 0);
 }
 
+int ingest_seal(struct ingest *in)
+{
+	return in->store.has_pack && !in->streams.hole ? seal_pack(in) : 0;
+}
+
 /* After each step: what need not be held goes out. */
 static int settle(struct ingest *in)
 {
-	if (in->store.has_pack && in->store.end >= in->store.seal_bytes)
+	/* What a hole becomes needs a pack at any time. */
+	if (in->store.has_pack && in->store.end >= in->store.seal_bytes && !in->streams.hole)
 		return seal_pack(in);
 	if (!ingest_store_pending(&in->store))
 		return ingest_store_release(&in->store);

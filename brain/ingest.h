@@ -44,6 +44,8 @@ void ingest_start(struct ingest *in, uint64_t durable_number);
 int ingest_set_pack(struct ingest *in, const struct entry_pack *pack);
 /* False after ENTRY_PACK_FULL until the next pack: the caller may close the file. */
 bool ingest_has_pack(const struct ingest *in);
+/* ENTRY_SEAL: the pack is told to be full, unless a content is half in it. */
+int ingest_seal(struct ingest *in);
 void ingest_seed(struct ingest *in, const uint8_t (*hashes)[SHA256_BYTES], size_t n);
 
 bool ingest_needs_pack(const struct ingest *in, const struct wframe *f);

@@ -27,7 +27,8 @@ struct link {
 	bool transport_alive, ingest_alive;
 	/* libuv wants each handle that was initialised closed, once */
 	bool transport_made, ingest_made, poll_made, said_made;
-	bool starting; /* the provider's answer is awaited */
+	struct making *making; /* a pack on its way; link-out.c */
+	bool starting;	       /* the provider's answer is awaited */
 	int sock;
 	uv_poll_t poll;
 	uv_timer_t hello_timer;
@@ -43,6 +44,7 @@ struct link {
 void link_requests_fail(struct env *env, int r); /* link-request.c */
 int link_flush(struct link *l);			 /* link-out.c; negative: the socket is dead */
 void link_poll_update(struct link *l);		 /* link.c */
+void link_pack_forget(struct link *l);
 void link_maybe_free(struct link *l);
 void link_transport_exit(uv_process_t *p, int64_t status, int sig);
 void link_ingest_exit(uv_process_t *p, int64_t status, int sig);

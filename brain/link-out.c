@@ -4,13 +4,13 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "base/log.h"
 #include "base/sha256.h"
 #include "brain/commit.h"
 #include "journal/pack.h"
 
 enum {
 	OUT_LIMIT = 256 << 20,
-	PACK_ZEROS = 1 << 20,
 	ZSTD_LEVEL = 1,
 };
 
@@ -149,32 +149,118 @@ size_t link_queued(const struct env *env)
 	return env->link ? env->link->out_bytes : 0;
 }
 
-int link_send_pack(struct env *env)
+int link_send_seal(struct env *env)
+{
+	return link_put(env, ENTRY_SEAL, NULL, 0, NULL, 0, -1);
+}
+
+struct making {
+	uv_work_t work;
+	struct brain *brain;
+	struct link *link; /* NULL: it ended meanwhile */
+	uint8_t env_id[16], id[16];
+	int fd, result;
+};
+
+void link_pack_forget(struct link *l)
+{
+	if (l->making)
+		l->making->link = NULL;
+	l->making = NULL;
+}
+
+static void making_work(uv_work_t *w)
+{
+	struct making *m = container_of(w, struct making, work);
+
+	m->result = store_pack_create(m->brain->store, m->env_id, 0, m->id, &m->fd);
+}
+
+static int hand_over(struct env *env, struct making *m)
 {
 	struct entry_pack p = {.offset = PACK_HEADER_BYTES,
 			       .seal_bytes = PACK_SEAL_BYTES,
 			       .zstd_level = ZSTD_LEVEL};
-	cleanup_close int fd = -1, copy = -1;
-	int r;
+	int r, copy;
 
-	if (env->guest_of) {
-		random_bytes(p.pack_id, sizeof(p.pack_id));
-		fd = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-		if (fd < 0)
-			return -errno;
-		return link_put(env, ENTRY_PACK, (const uint8_t *)&p + sizeof(p.head),
-				sizeof(p) - sizeof(p.head), NULL, 0, take_fd(&fd));
-	}
-	r = store_pack_create(env->brain->store, env->id, PACK_ZEROS, p.pack_id, &fd);
-	if (r < 0)
-		return r;
-	copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	memcpy(p.pack_id, m->id, sizeof(p.pack_id));
+	copy = fcntl(m->fd, F_DUPFD_CLOEXEC, 3);
 	if (copy < 0)
 		return -errno;
-	r = commit_set_pack(env, p.pack_id, fd, PACK_ZEROS);
-	if (r < 0)
+	r = commit_set_pack(env, m->id, m->fd);
+	if (r < 0) {
+		(void)close(copy);
 		return r;
-	(void)take_fd(&fd);
+	}
+	(void)take_fd(&m->fd);
 	return link_put(env, ENTRY_PACK, (const uint8_t *)&p + sizeof(p.head),
-			sizeof(p) - sizeof(p.head), NULL, 0, take_fd(&copy));
+			sizeof(p) - sizeof(p.head), NULL, 0, copy);
+}
+
+static void making_done(uv_work_t *w, int status)
+{
+	struct making *m = container_of(w, struct making, work);
+	struct env *env = m->link ? m->link->env : NULL;
+	int r = m->result;
+
+	(void)status;
+	m->brain->pack_works--;
+	if (m->link)
+		m->link->making = NULL;
+	if (env && r >= 0)
+		r = hand_over(env, m);
+	if (m->fd >= 0) {
+		(void)store_pack_done(m->brain->store, m->id, PACK_HEADER_BYTES);
+		(void)close(m->fd);
+	}
+	if (env && r < 0) {
+		log_warning_errno(r, "environment '%s': cannot make a pack", env->name);
+		(void)env_set_reason(
+			env, "line_down",
+			"cannot make a pack for what it sends: %s; limbd tries again by "
+			"itself",
+			strerror(-r));
+		link_lost(env, "no pack");
+	}
+	free(m);
+}
+
+/* What a guest sends is not kept. */
+static int send_guest_pack(struct env *env)
+{
+	struct entry_pack p = {.offset = PACK_HEADER_BYTES,
+			       .seal_bytes = PACK_SEAL_BYTES,
+			       .zstd_level = ZSTD_LEVEL};
+	int fd;
+
+	random_bytes(p.pack_id, sizeof(p.pack_id));
+	fd = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	return link_put(env, ENTRY_PACK, (const uint8_t *)&p + sizeof(p.head),
+			sizeof(p) - sizeof(p.head), NULL, 0, fd);
+}
+
+int link_send_pack(struct env *env)
+{
+	struct making *m;
+	int r;
+
+	if (env->guest_of)
+		return send_guest_pack(env);
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->brain = env->brain;
+	m->link = env->link;
+	m->fd = -1;
+	memcpy(m->env_id, env->id, sizeof(m->env_id));
+	r = uv_queue_work(m->brain->loop, &m->work, making_work, making_done);
+	if (r < 0) {
+		free(m);
+		return r;
+	}
+	env->link->making = m;
+	m->brain->pack_works++;
+	return 0;
 }

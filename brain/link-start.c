@@ -98,9 +98,9 @@ static bool is_mapped(const char *path, uint32_t id)
 
 /* As root each environment's limb-ingest has a user of its own, far above anybody's; it
  * stays ours where we are not root, or root of a user namespace that has no such user. */
-static bool ingest_uid(const struct env *env, char *out, size_t size)
+bool link_helper_uid(uint32_t n, char *out, size_t size)
 {
-	uint32_t uid = (1u << 30) + (get_le32(env->id) & 0xffffff);
+	uint32_t uid = (1u << 30) + n;
 
 	if (geteuid() != 0 || !is_mapped("/proc/self/uid_map", uid) ||
 	    !is_mapped("/proc/self/gid_map", uid))
@@ -118,7 +118,7 @@ static int link_spawn_ingest(struct link *l, int in, int out, int sock)
 
 	if (!file)
 		return -ENOMEM;
-	if (ingest_uid(l->env, uid, sizeof(uid))) {
+	if (link_helper_uid(get_le32(l->env->id) & 0xffffff, uid, sizeof(uid))) {
 		argv[1] = (char *)"--uid";
 		argv[2] = uid;
 	}

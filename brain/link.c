@@ -84,6 +84,7 @@ static void link_end(struct env *env, const char *why)
 		(void)uv_process_kill(&l->ingest, SIGKILL);
 	if (l->transport_alive)
 		(void)uv_process_kill(&l->transport, SIGTERM);
+	link_pack_forget(l);
 	if (env->commit)
 		(void)commit_drop_pack(env);
 	feed_stop(env);

@@ -43,8 +43,10 @@ int link_send_raw(struct env *env, const void *frames, size_t n);
 /* For the next PUSH: never 0, nor one that is in use. */
 uint32_t link_push_number(void);
 size_t link_queued(const struct env *env);
-/* Hands limb-ingest a fresh pack; a guest's a file that is thrown away. */
+/* Hands limb-ingest a fresh pack, as soon as a helper thread has made one; a guest's a file that
+ * is thrown away, at once. */
 int link_send_pack(struct env *env);
+int link_send_seal(struct env *env); /* limb-ingest: enough of this pack */
 
 /* e: the answer, or NULL with r = -ETIMEDOUT, -ENOTCONN (line lost) or the errno that ERROR
  * carried. Lent for the call. */
@@ -61,6 +63,8 @@ void link_forget(struct env *env, uint64_t request);
  * with -ENOTCONN. */
 void link_move(struct env *from, struct env *to);
 uint64_t link_sent_bytes(const struct env *env); /* of wire frames, over the present line */
+/* User number `n` (24 bits and one) of limbd's helpers, as text; false: they stay what we are. */
+bool link_helper_uid(uint32_t n, char *out, size_t size);
 
 int link_transport_pid(const struct env *env);
 int link_ingest_pid(const struct env *env);

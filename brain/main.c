@@ -23,6 +23,7 @@
 #include "brain/migrate.h"
 #include "brain/rpc-server.h"
 #include "brain/state.h"
+#include "brain/upkeep.h"
 #include "brain/view.h"
 
 static const char *arg_state, *arg_mount;
@@ -147,8 +148,9 @@ static void watch_signal(uv_signal_t *s, int signo)
 /* The rounds that run are finished: what was accepted becomes durable. */
 static void drain(void)
 {
-	for (int i = 0; i < 500; i++) {
-		bool busy = false;
+	/* What works on the store has it to the end. */
+	for (int i = 0; i < 500 || brain.pack_works || upkeep_busy(&brain); i++) {
+		bool busy = brain.pack_works || upkeep_busy(&brain);
 
 		commit_kick_all(&brain);
 		for (struct env *env = brain.envs; env; env = env->next)
@@ -208,11 +210,16 @@ static int run(void)
 		life_revive(env);
 	}
 	migrate_sweep_start(&brain);
+	r = upkeep_start(&brain);
+	if (r < 0)
+		log_warning_errno(r, "the journal is not kept up");
 	(void)uv_run(&loop, UV_RUN_DEFAULT);
+	upkeep_stop(&brain);
 	drain();
 	rpc_server_stop(&brain);
 	(void)uv_run(&loop, UV_RUN_NOWAIT);
 	state_close(&brain);
+	upkeep_free(&brain);
 	return 0;
 }
 

@@ -177,6 +177,39 @@ int index_sync(struct index *ix)
 	return r < 0 ? r : file_sync_dir(dir, ".");
 }
 
+int index_copied(struct index *ix, uint64_t *ret_seq)
+{
+	struct index copy = {.mode = INDEX_COPY};
+	struct index_state state;
+	char name[MARK_INDEX_NAME_MAX], path[96];
+	MDB_txn *txn;
+	int r;
+
+	if (ix->mode != INDEX_WRITE)
+		return -EBADFD;
+	mark_index_name(name, ix->number);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%s/copy", ix->dir_fd, name);
+	r = index_error(mdb_env_create(&copy.env));
+	if (r >= 0)
+		r = index_error(mdb_env_set_maxdbs(copy.env, N_TABLES));
+	if (r >= 0)
+		r = index_error(mdb_env_open(
+			copy.env, path, MDB_RDONLY | MDB_NOLOCK | MDB_NOSUBDIR | MDB_NOTLS, 0600));
+	if (r >= 0)
+		r = index_error(mdb_txn_begin(copy.env, NULL, MDB_RDONLY, &txn));
+	if (r >= 0) {
+		r = index_error(
+			mdb_dbi_open(txn, table_names[TABLE_META], 0, &copy.dbi[TABLE_META]));
+		if (r >= 0)
+			r = get_state(&copy, txn, &state);
+		mdb_txn_abort(txn);
+	}
+	index_env_close(&copy);
+	if (r >= 0)
+		*ret_seq = state.seq;
+	return r;
+}
+
 static int copy_bytes(int from, int to)
 {
 	cleanup_free uint8_t *mem = malloc(1 << 20);

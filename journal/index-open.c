@@ -127,6 +127,7 @@ static int replay(struct index *ix, struct log_reader *rd, int log_dir_fd,
 		  index_progress_fn progress, void *userdata)
 {
 	struct log_head head = {0};
+	struct index_state from;
 	int r;
 
 	if (!rd)
@@ -135,6 +136,11 @@ static int replay(struct index *ix, struct log_reader *rd, int log_dir_fd,
 		head.seq = 0;
 	ix->replaying = true;
 	ix->replay_last = head.seq;
+	r = read_state(ix, &from);
+	if (r >= 0 && progress)
+		progress(from.seq, MAX(head.seq, from.seq), userdata);
+	if (r < 0)
+		return r;
 	do {
 		r = replay_some(ix, rd);
 		if (r >= 0 && progress)

@@ -73,7 +73,7 @@ enum index_mode {
  * applied seq. -EAGAIN: there is another writer; -EBADMSG: the log is damaged.
  * INDEX_COPY needs log_dir_fd to compare; INDEX_READ does not use it.
  * A process opens one index once, and does not use it after fork (LMDB's locks).
- * `progress` may be NULL; `last` is what is known of the log's end, and may grow. */
+ * `progress` may be NULL, and is called first with the record behind which a replay begins; `last` is what is known of the log's end, and may grow. */
 typedef void (*index_progress_fn)(uint64_t seq, uint64_t last, void *userdata);
 int index_open(int dir_fd, enum index_mode mode, int log_dir_fd, index_progress_fn progress,
 	       void *userdata, struct index **ret);
@@ -97,6 +97,8 @@ void index_abort(struct index *ix);
  * a node: a second a million nodes); any thread, but in the writer's own not between begin
  * and commit. */
 int index_sync(struct index *ix);
+/* The last record in that copy; -ENOENT: there is none. */
+int index_copied(struct index *ix, uint64_t *ret_seq);
 /* Frees what dead readers hold (they keep the file growing): each minute, and when a
  * limb-fs died. Returns how many there were. */
 int index_reap_readers(struct index *ix);

@@ -214,6 +214,7 @@ static inline void make_fixed(struct buf *b)
 	assert_int_equal(entry_add(b, ENTRY_PACK_FULL, &full, sizeof(full), NULL, 0), 0);
 	assert_int_equal(entry_add(b, ENTRY_PONG, &pong, sizeof(pong), NULL, 0), 0);
 	assert_int_equal(entry_add(b, ENTRY_STOP, &stop, sizeof(stop), NULL, 0), 0);
+	assert_int_equal(entry_add(b, ENTRY_SEAL, &stop, sizeof(stop), NULL, 0), 0);
 }
 
 static inline void make_tails(struct buf *b)

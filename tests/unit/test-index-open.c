@@ -158,11 +158,17 @@ static void power_lost_without_a_copy(void **state)
 static void power_lost_with_a_copy(void **state)
 {
 	struct journal j;
+	uint64_t seq;
 
 	journal_open(&j);
 	fill(&j);
+	assert_int_equal(index_copied(j.ix, &seq), -ENOENT);
 	assert_int_equal(index_sync(j.ix), 0);
+	assert_int_equal(index_copied(j.ix, &seq), 0);
+	assert_int_equal(seq, log_last(j.log));
 	add_file(&j, 900);
+	assert_int_equal(index_copied(j.ix, &seq), 0);
+	assert_int_equal(seq, log_last(j.log) - 1);
 	journal_close(&j);
 	for (int i = 0; i < 3; i++) {
 		lose_power();
