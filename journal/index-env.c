@@ -180,7 +180,7 @@ int index_sync(struct index *ix)
 int index_copied(struct index *ix, uint64_t *ret_seq)
 {
 	struct index copy = {.mode = INDEX_COPY};
-	struct index_state state;
+	struct index_state state = {0};
 	char name[MARK_INDEX_NAME_MAX], path[96];
 	MDB_txn *txn;
 	int r;

@@ -63,7 +63,7 @@ int store_pack_create(struct store *st, const uint8_t env_id[16], uint64_t fill_
 int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length_bytes);
 
 /* Adds places that are not there yet; the first place of a hash stays while its pack
- * is there. Their frames have been written before. -ENOENT: a pack is not known. The
+ * is there and none that was checked comes (store-merge.h). Their frames have been written before. -ENOENT: a pack is not known. The
  * first call after store_flush() takes the clean mark away: two fsyncs. */
 int store_add(struct store *st, const struct store_place *places, size_t n);
 /* Syncs packs that are being filled and the table, and marks it clean. For idle times. */
@@ -71,7 +71,8 @@ int store_flush(struct store *st);
 
 /* -ENOENT */
 int store_lookup(struct store *st, const uint8_t hash[SHA256_BYTES], struct store_place *ret);
-/* Appends the content; checks it; looks the place up again when a pack is gone. */
+/* Appends the content; checks it; looks the place up again when a pack is gone, and for another
+ * when it is a wrong one. */
 int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *out);
 /* store_fetch as content_fetch_fn: userdata is the store. */
 int store_fetch_fn(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata);
