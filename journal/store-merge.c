@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/io.h"
 #include "journal/pack.h"
@@ -14,6 +15,7 @@
 #define BATCH_PLACES 512u
 /* Bytes copied between two pauses; synced as often, so that no sync of others finds many. */
 #define COPY_BYTES (1u << 20)
+#define ROOM_BYTES (64u << 20)
 
 static int pause_here(const struct store_merge_pace *pace)
 {
@@ -80,7 +82,7 @@ static int is_spare(struct store *st, const struct store_merge_pace *pace,
 
 	r = pack_walk(job->fd, PACK_HEADER_BYTES, each_spare, &s, &end, &damaged);
 	if (r < 0)
-		return r;
+		return r == -ECANCELED ? r : 0;
 	return s.spare && !damaged && end == job->length;
 }
 
@@ -152,6 +154,9 @@ int store_merge_next(struct store *st, const struct store_merge_pace *pace,
 			*ret = job;
 			return 1;
 		}
+		/* What cannot be had of one pack stops no other. */
+		if (r != -ECANCELED)
+			r = 0;
 	}
 	return r;
 }
@@ -165,6 +170,7 @@ struct enter {
 	const struct store_merge_verdict *v; /* NULL: all frames are good */
 	size_t next;			     /* of v->good */
 	uint64_t contents;
+	int error; /* ours, not the pack's */
 	bool bad;
 	struct store_place places[BATCH_PLACES];
 	size_t n;
@@ -177,7 +183,10 @@ static int enter_flush(struct enter *e)
 
 	e->n = 0;
 	r = store_table_add_checked(e->st->table, e->places, n);
-	return r < 0 ? r : pause_here(e->pace);
+	if (r >= 0)
+		r = pause_here(e->pace);
+	e->error = r;
+	return r;
 }
 
 static bool is_good(struct enter *e, uint64_t offset)
@@ -231,6 +240,10 @@ static int enter(struct store *st, const struct store_merge_pace *pace,
 		return -ENOMEM;
 	*e = (struct enter){.st = st, .pace = pace, .job = job, .v = v};
 	r = pack_walk(job->fd, PACK_HEADER_BYTES, each_enter, e, &end, &damaged);
+	if (r < 0 && e->error == 0 && r != -ENOMEM) {
+		damaged = true; /* what cannot be read is not what it says, either */
+		r = 0;
+	}
 	if (r >= 0)
 		r = enter_flush(e);
 	if (r >= 0)
@@ -293,7 +306,8 @@ struct copy {
 	const uint8_t *from_id;
 	int from, to;
 	uint64_t end, synced;
-	uint8_t *bytes; /* of one frame */
+	bool unreadable; /* what went wrong lies with the source */
+	uint8_t *bytes;	 /* of one frame */
 	size_t cap;
 };
 
@@ -311,8 +325,10 @@ static int copy_frame(struct copy *c, uint64_t offset, size_t n)
 		c->cap = n;
 	}
 	got = io_pread_full(c->from, c->bytes, n, offset, "merge.read");
-	if (got < 0 || (size_t)got != n)
+	if (got < 0 || (size_t)got != n) {
+		c->unreadable = true;
 		return got < 0 ? (int)got : -EBADMSG;
+	}
 	r = io_pwrite_full(c->to, c->bytes, n, c->end, "merge.write");
 	if (r < 0)
 		return r;
@@ -341,12 +357,46 @@ static int copy_pack(struct copy *c, const uint8_t id[16])
 	uint64_t end;
 	int r;
 
+	c->unreadable = fd < 0;
 	if (fd < 0)
 		return fd;
 	c->from_id = id;
 	c->from = fd;
 	r = pack_walk(fd, PACK_HEADER_BYTES, each_copy, c, &end, &damaged);
-	return r < 0 ? r : damaged ? -EBADMSG : 0;
+	if (r >= 0 && damaged) {
+		c->unreadable = true;
+		r = -EBADMSG;
+	}
+	return r;
+}
+
+/* Copies what is needed of all. One that does not read any more is left as it is from now on. */
+static int copy_packs(struct copy *c, const struct store_table_pack *packs, const bool *chosen,
+		      size_t n)
+{
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < n; i++) {
+		if (!chosen[i])
+			continue;
+		r = copy_pack(c, packs[i].id);
+		if (r < 0 && c->unreadable)
+			(void)store_table_set_state(c->st->table, packs[i].id,
+						    STORE_TABLE_DOUBTFUL);
+	}
+	return r;
+}
+
+/* Merging takes room before it gives any; what environments need comes first. */
+static bool has_room(struct store *st, const struct store_merge_pack *packs, const bool *chosen,
+		     size_t n)
+{
+	uint64_t needed = ROOM_BYTES;
+	struct statvfs fs;
+
+	for (size_t i = 0; i < n; i++)
+		needed += chosen[i] ? 2 * packs[i].length : 0;
+	return fstatvfs(st->packs_fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize >= needed;
 }
 
 /* The new pack is synced before the table hears of it, and takes its places while the old ones
@@ -378,9 +428,7 @@ static int merge(struct store *st, const struct store_merge_pace *pace,
 	r = store_pack_create(st, nobody, 0, id, &c.to);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; r >= 0 && i < n; i++)
-		if (chosen[i])
-			r = copy_pack(&c, packs[i].id);
+	r = copy_packs(&c, packs, chosen, n);
 	free(c.bytes);
 	/* Of a copy that did not come to its end nothing is known to be needed. */
 	q = store_pack_done(st, id, r < 0 ? PACK_HEADER_BYTES : c.end);
@@ -419,7 +467,7 @@ int store_merge_packs(struct store *st, const struct store_merge_pace *pace)
 						     packs[i].contents};
 		packs[n++] = packs[i];
 	}
-	if (store_merge_choose(facts, n, chosen) == 0)
+	if (store_merge_choose(facts, n, chosen) == 0 || !has_room(st, facts, chosen, n))
 		return 0;
 	r = merge(st, pace, packs, chosen, n);
 	return r < 0 ? r : 1;

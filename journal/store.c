@@ -12,6 +12,8 @@
 #include "journal/store-repair.h"
 #include "journal/store-walk.h"
 
+#define MOVES_MAX 5
+
 /* ---- opening ---- */
 
 static bool is_temp(const char *name)
@@ -377,19 +379,21 @@ static bool same_place(const struct store_place *a, const struct store_place *b)
 int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *out)
 {
 	struct store_place place, again;
+	unsigned tries = 0;
 	int r;
 
 	r = store_lookup(st, hash, &place);
 	if (r < 0)
 		return r;
 	r = store_cache_fetch(st->cache, &place, out);
-	if (r == -ENOENT) {
-		/* The pack is gone: its contents may have moved. */
+	/* The pack is gone: its contents may have moved, and again while this is done. */
+	while (r == -ENOENT && tries++ < MOVES_MAX) {
 		(void)(st->mode == STORE_COPY ? reload(st) : follow_table(st));
 		r = lookup(st, hash, &again);
 		if (r < 0 || same_place(&place, &again))
 			return -ENOENT;
-		r = store_cache_fetch(st->cache, &again, out);
+		place = again;
+		r = store_cache_fetch(st->cache, &place, out);
 	}
 	/* A damaged place, or one that a hostile environment made, hides no right one. */
 	if (r == -EBADMSG && store_search(st, hash, out) == 0)

@@ -33,7 +33,7 @@ static void up_to_what_came(void **state)
 }
 
 /* What is told apart by the number alone: no such job is known, and no line is up. */
-static void job_end(void **state)
+static void end_of_a_job(void **state)
 {
 	struct brain b = {0};
 	struct env env = make_env(&b);
@@ -52,7 +52,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(up_to_what_came),
-		cmocka_unit_test(job_end),
+		cmocka_unit_test(end_of_a_job),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

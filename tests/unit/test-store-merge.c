@@ -327,6 +327,30 @@ static void an_end_in_between(void **state)
 	assert_all_there(st);
 }
 
+/* A checked pack whose disk does not give it back any more stops no merge, nor another pack. */
+static void a_pack_that_rots(void **state)
+{
+	struct store *st = open_store(STORE_WRITE);
+	size_t before;
+
+	if (fault_set(NULL) == -ENOSYS)
+		skip();
+	for (unsigned i = 0; i < STORE_MERGE_SEVERAL; i++)
+		make_pack(st, 4);
+	before = n_contents;
+	assert_int_equal(fault_set("merge.read:5:error"), 0);
+	assert_int_equal(upkeep(st), -EIO);
+	assert_int_equal(fault_set(NULL), 0);
+	assert_int_equal(packs_there(st), STORE_MERGE_SEVERAL);
+	assert_int_equal(upkeep(st), 0);
+	assert_int_equal(packs_there(st), STORE_MERGE_SEVERAL);
+	make_pack(st, 4);
+	assert_int_equal(upkeep(st), 0);
+	assert_int_equal(packs_there(st), 2);
+	assert_int_equal(contents_check(st, 0, before), 0);
+	assert_all_there(st);
+}
+
 static int upkeep_dies(void *arg)
 {
 	struct store *st;
@@ -425,6 +449,7 @@ int main(void)
 		TEST(an_open_descriptor),
 		TEST(small_packs_become_one),
 		TEST(an_end_in_between),
+		TEST(a_pack_that_rots),
 		TEST(killed_anywhere),
 		cmocka_unit_test(what_is_worth_it),
 	};
