@@ -210,6 +210,8 @@ static int incarnation_begin(struct env *env, const struct attach_decision *d)
 
 static void hold(struct env *env, const struct attach_decision *d)
 {
+	if (strcmp(d->reason, "root_replaced") != 0)
+		env_root_gone(env);
 	env_halt(env, d->reason, "%s; its journal has all that was durable: run: limb rebuild %s%s",
 		 d->detail, env->name,
 		 strcmp(d->reason, "root_replaced") == 0
@@ -276,8 +278,9 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 		if (f.restarted)
 			jobs_lost(env);
 	} else {
-		if (d.mode == ATTACH_SYNC && env->restoring) {
+		if (d.mode == ATTACH_SYNC && (env->restoring || env->rebuild_from)) {
 			env->restoring = false; /* a person took it as it is */
+			env->rebuild_from = 0;
 			(void)env_save(env);
 		}
 		env->halted = false;
@@ -339,6 +342,10 @@ int attach_on_status(struct env *env, const struct entry_head *e)
 	env->mount_changed = s->mount_changed;
 	if (s->halted && !env->halted) {
 		env->halted = true;
+		for (size_t i = 0; i < env->n_said; i++)
+			if (strcmp(env->said[i].code, "root_missing") == 0 ||
+			    strcmp(env->said[i].code, "root_emptied") == 0)
+				env_root_gone(env);
 		log_warning("environment '%s' is halted: %s", env->name,
 			    env->n_said ? env->said[0].code : "no reason given");
 	}

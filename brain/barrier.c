@@ -35,8 +35,10 @@ static void barrier_durable(int r, uint64_t seq, void *userdata)
 	b->res.seq = seq;
 	if (r < 0)
 		barrier_end(b);
-	else
+	else {
+		b->env->run = (struct removal_run){0};
 		view_wait_seen(b->env, seq, barrier_seen, b);
+	}
 }
 
 static void barrier_answered(struct env *env, int r, const struct entry_head *e, void *userdata)

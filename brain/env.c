@@ -13,7 +13,10 @@
 #include "brain/link.h"
 #include "brain/view.h"
 
-enum { JSON_MAX = 1 << 20 };
+enum {
+	JSON_MAX = 1 << 20,
+	ROOT_GONE_MS = 5000, /* limb-syncd looks each second, or is started anew */
+};
 
 const char *env_state_name(enum env_state s)
 {
@@ -293,6 +296,7 @@ static int env_load_json(struct env *env)
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
 	env->restoring = json_is_true(json_object_get(o, "restoring"));
+	env->rebuild_from = (uint64_t)json_integer_value(json_object_get(o, "rebuild_from"));
 	env->first_sync_done = !env->creating;
 	env->created_ns = json_integer_value(json_object_get(o, "created_ns"));
 	json_decref(o);
@@ -323,6 +327,9 @@ int env_save(struct env *env)
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
 	if (env->restoring)
 		(void)json_object_set_new(o, "restoring", json_true());
+	if (env->rebuild_from)
+		(void)json_object_set_new(o, "rebuild_from",
+					  json_integer((json_int_t)env->rebuild_from));
 	(void)json_object_set_new(o, "created_ns", json_integer(env->created_ns));
 	text = json_dumps(o, JSON_INDENT(1));
 	json_decref(o);
@@ -550,6 +557,18 @@ void env_halt(struct env *env, const char *code, const char *fmt, ...)
 	va_start(ap, fmt);
 	(void)set_reason(env, code, fmt, ap);
 	va_end(ap);
+}
+
+void env_root_gone(struct env *env)
+{
+	const struct removal_run *m = &env->run;
+
+	/* STATUS overtakes changes: the last of the run may still come. */
+	if (env->rebuild_from || !m->before_seq || !m->removes ||
+	    clock_mono_ms() - m->last_ms > ROOT_GONE_MS)
+		return;
+	env->rebuild_from = m->before_seq;
+	(void)env_save(env);
 }
 
 bool env_has_reason(const struct env *env, const char *code)

@@ -41,6 +41,13 @@ struct removals {
 	bool labelled;
 };
 
+/* Removals and nothing else, close upon one another, of which nobody was told yet that they are
+ * durable. */
+struct removal_run {
+	uint64_t last_ms, before_seq; /* 0: none */
+	bool removes;
+};
+
 #define ENV_REASONS_MAX 32
 struct env_reason {
 	char code[32];
@@ -104,6 +111,7 @@ struct env {
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;
+	struct removal_run run;
 	bool durable_asked; /* a DURABLE is on its way through the commit */
 
 	/* moving (migrate.h) */
@@ -128,7 +136,8 @@ struct env {
 	bool wanted; /* should be running and attached */
 	bool busy;   /* a create, rebuild, start or stop is under way */
 	bool creating;
-	bool restoring; /* a rebuild began and not all files are back; outlives limbd */
+	uint64_t rebuild_from; /* see env_root_gone; 0: the newest; outlives limbd */
+	bool restoring;	       /* a rebuild began and not all files are back; outlives limbd */
 	bool first_sync_done;
 	bool hostile, halted, lost, mount_changed, failed;
 	struct env_reason reasons[ENV_REASONS_MAX]; /* limbd's own */
@@ -185,6 +194,10 @@ int env_set_reason(struct env *env, const char *code, const char *fmt, ...) _pri
 /* Nothing more is tried: a person has to do what the reason says, which takes the place of what
  * was said of the line. */
 void env_halt(struct env *env, const char *code, const char *fmt, ...) _printf_(3, 4);
+/* Its root is gone. Who removes a directory empties it first, and what was watched says so: the
+ * deletions that led up to this are not meant for the tree. rebuild_from is the position
+ * before them, and a rebuild takes that. */
+void env_root_gone(struct env *env);
 bool env_has_reason(const struct env *env, const char *code);
 void env_clear_reason(struct env *env, const char *code); /* NULL: all */
 

@@ -16,6 +16,7 @@ enum {
 	MASS_WINDOW_MS = 5000,
 	MASS_NODES = 1000,
 	MASS_FEWEST = 10,
+	RUN_GAP_MS = 1500,
 };
 
 int intake_on_places(struct env *env, const struct entry_head *e)
@@ -101,6 +102,45 @@ static int watch_removals(struct env *env, uint64_t before, uint64_t seq)
 	return point_record(env, label, "mass_delete", m->before_seq, false, NULL, NULL);
 }
 
+/* Before it is in the index: does it say anything but that something went? Content may be told
+ * again; a directory's time may be told before what is gone from it. */
+static bool makes(struct env *env, const struct change *c)
+{
+	struct index_txn *t = index_writer_txn(env->index);
+	struct index_node n;
+
+	for (size_t i = 0; i < c->n_ops; i++) {
+		const struct change_op *op = &c->ops[i];
+		struct node now = op->attr;
+
+		if (op->kind == CHANGE_UNLINK)
+			continue;
+		if (op->kind != CHANGE_PUT || !t || index_get_node(t, op->node, INDEX_NOW, &n) < 0)
+			return true;
+		if (!op->has_content)
+			now.content = n.n.content;
+		if (node_compare(&n.n, &now, 0) &
+		    ~(uint32_t)(NODE_FIELD_MTIME | NODE_FIELD_LINKS | NODE_FIELD_HOLES))
+			return true;
+	}
+	return false;
+}
+
+/* A change that makes or writes something ends a run. */
+static void watch_run(struct env *env, const struct change *c, bool made, uint64_t seq)
+{
+	struct removal_run *m = &env->run;
+	uint64_t now_ms = clock_mono_ms();
+
+	if (made)
+		*m = (struct removal_run){0};
+	else if (!m->before_seq || now_ms - m->last_ms > RUN_GAP_MS)
+		*m = (struct removal_run){.before_seq = seq - 1};
+	for (size_t i = 0; i < c->n_ops; i++)
+		m->removes = m->removes || c->ops[i].kind == CHANGE_UNLINK;
+	m->last_ms = now_ms;
+}
+
 static void change_durable(int r, uint64_t seq, void *userdata)
 {
 	struct env *env = userdata;
@@ -127,6 +167,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	struct entry_cursor cur;
 	uint64_t seq, used = env->node_used, nodes;
 	const char *why;
+	bool made;
 	int r;
 
 	if (ec->number <= env->last_number)
@@ -145,6 +186,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	if (why)
 		return refuse(env, why);
 	nodes = nodes_now(env);
+	made = makes(env, &c);
 	r = commit_change(env, &c, &seq, &why);
 	if (r == -EINVAL)
 		return refuse(env, why);
@@ -153,6 +195,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	env->node_used = used;
 	env->last_number = ec->number;
 	env->taken_number = ec->number;
+	watch_run(env, &c, made, seq);
 	r = watch_removals(env, nodes, seq);
 	if (r < 0)
 		return r;

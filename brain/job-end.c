@@ -175,6 +175,9 @@ int job_on_exit(struct env *env, const struct entry_head *e)
 	memcpy(j->killed_by, m->killed_by, sizeof(j->killed_by));
 	j->killed_by[sizeof(j->killed_by) - 1] = 0;
 	job_take_unsettled(j, e);
+	/* What it deleted is meant. One that failed may have had its root deleted. */
+	if (!j->unknown && j->exit_code == 0 && j->signal == 0)
+		env->run = (struct removal_run){0};
 	job_finish(j);
 	return 0;
 }

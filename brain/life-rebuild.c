@@ -82,9 +82,13 @@ static void rebuild_verified(struct env *env, int r, json_t *result, void *userd
 	(void)json_object_set_new(l->answer, "previous_incarnation",
 				  json_integer((json_int_t)l->previous));
 	(void)json_object_set_new(l->answer, "duration_ms", json_integer((json_int_t)life_ms(l)));
+	if (l->at != INDEX_NOW)
+		(void)json_object_set_new(l->answer, "restored_seq",
+					  json_integer((json_int_t)l->at));
 	if (l->old_root && env->user_root)
 		(void)json_object_set_new(l->answer, "kept_aside", json_string(l->old_root));
 	drop_old_root(l);
+	env->rebuild_from = 0;
 	env->first_sync_done = true;
 	env->creating = false;
 	(void)env_save(env);
@@ -374,6 +378,9 @@ void life_rebuild(struct call *call)
 	}
 	l->fresh = true;
 	env->wanted = true;
+	/* `now` is said by who wants what was left. */
+	if (!call_str(call, "at") && env->rebuild_from)
+		at = env->rebuild_from;
 	l->at = at;
 	if (alive || at != INDEX_NOW)
 		r = make_label(l);

@@ -34,6 +34,7 @@ static void revive_started(struct life *l, const struct provider_error *err)
 	life_done(l, NULL);
 	if (err && root_is_gone(env)) {
 		jobs_lost(env);
+		env_root_gone(env);
 		env_halt(env, "root_missing",
 			 "its root '%s' is gone; its journal has all that was durable: "
 			 "run: limb rebuild %s",

@@ -250,6 +250,9 @@ void render_rebuild(const struct render *r, const json_t *result)
 		      (long long)integer(result, "incarnation"),
 		      (long long)integer(result, "previous_incarnation"),
 		      render_ms_text(took, (double)integer(result, "duration_ms")));
+	if (json_object_get(result, "restored_seq"))
+		(void)fprintf(r->out, "as it was at %lld\n",
+			      (long long)integer(result, "restored_seq"));
 	render_verify(r, result);
 }
 

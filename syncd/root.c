@@ -68,6 +68,15 @@ int root_open(struct root *rt)
 	return 0;
 }
 
+/* In a sandbox the root is a bind mount: its path goes on naming a directory that was removed
+ * outside. */
+static bool is_removed(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_nlink == 0;
+}
+
 int root_check(const struct root *rt)
 {
 	struct stamp st;
@@ -88,7 +97,7 @@ int root_check(const struct root *rt)
 		return r;
 	if (st.inode != rt->st.inode || st.device != rt->st.device || st.mount != rt->st.mount)
 		return -ESTALE;
-	return 0;
+	return is_removed(rt->fd) ? -ENOENT : 0;
 }
 
 /* ---- mark ---- */

@@ -185,4 +185,55 @@ test_expect 'B10 local: a root that is the user'\''s comes back in place, what i
 	test "$(cat place/file)" = mine
 '
 
+for provider in $providers; do
+	export provider
+	test_expect "$provider: a root removed while it is watched comes back whole" '
+		mkdir -p large
+		for i in $(seq 40); do
+			mkdir -p "large/d$i"
+			seq "$i" 700 | split -l 20 - "large/d$i/f"
+		done
+		# The times of a directory that was being emptied may have been told already.
+		tree_list large | awk "\$2 == \"d\" { \$NF = \"\"; \$(NF - 1) = \"\" } 1" >before
+		for order in "kill remove" "remove kill" remove; do
+			limb create g --provider "$provider" --from large
+			root=$(root_of g)
+			for what in $order; do
+				case $what in
+				kill) kill_9 "$(pid_of g init)" ;;
+				remove) rm -rf "$root" ;;
+				esac
+			done
+			wait_state g halted
+			status_of g ".reasons[].next_steps[]" | grep -qx "limb rebuild g"
+			limb rebuild g --json | jq -e .equal
+			tree_list "$(root_of g)" | awk "\$2 == \"d\" { \$NF = \"\"; \$(NF - 1) = \"\" } 1" >after
+			same_tree before after
+			limb rm g --force
+		done
+	'
+
+	test_expect "$provider: what was deleted, and said to be durable, stays deleted" '
+		for how in sync exec; do
+			limb create g --provider "$provider" --from large
+			root=$(root_of g)
+			case $how in
+			sync)
+				rm -r "$root"/d1*
+				limb sync g
+				;;
+			exec) limb exec g -- sh -c "rm -r d1*" ;;
+			esac
+			tree_list "$root" >before
+			kill_9 "$(pid_of g init)"
+			rm -rf "$root"
+			wait_state g halted
+			limb rebuild g --json | jq -e .equal
+			tree_list "$(root_of g)" >after
+			same_tree before after
+			limb rm g --force
+		done
+	'
+done
+
 test_done
