@@ -235,7 +235,7 @@ void log_reader_ids(const struct log_reader *rd, struct log_ids *ret)
 static int time_from(int dir_fd, uint64_t seq, int64_t *ret_ns)
 {
 	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
-	struct log_record rec;
+	struct log_record rec = {0};
 	int r;
 
 	r = log_reader_open(dir_fd, seq, &rd);
