@@ -29,7 +29,12 @@
  * max_output_bytes}; logs {json}, or {limit_bytes, wait_ms}: then the answer is JOB and
  * `pieces`, an array of what "output" carries, `stdout_offset` and `stderr_offset` (where
  * to go on), at most limit_bytes; when there is nothing it comes after wait_ms or when
- * there is.
+ * there is.  For tools: exec {wait_ms: answered by then, the job runs on; stdin_text: its
+ * input, with `stdin` the first of it}; signal {tree}; ls {follow, limit}; and the methods
+ * file_read {path, point, offset, limit, max_bytes}, file_stat {path, point}, file_search
+ * {path, point, pattern, text, ignore_case, limit}, file_write {path, content or
+ * content_base64, base_sha256, no_replace}, file_edit {path, edits: [{old_text, new_text,
+ * replace_all}], base_sha256}.
  *
  * This file is what both ends share; the server is rpc-server.c, the client
  * bridge/client.c.
