@@ -43,6 +43,13 @@ struct removals {
 
 /* Removals and nothing else, close upon one another, of which nobody was told yet that they are
  * durable. */
+/* SHA-256 of each content that was read from the packs, checked and sent, in the restore that
+ * goes on. */
+struct brought {
+	uint8_t (*v)[SHA256_BYTES];
+	size_t n, cap;
+};
+
 struct removal_run {
 	uint64_t last_ms, before_seq; /* 0: none */
 	bool removes;
@@ -112,6 +119,7 @@ struct env {
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;
 	struct removal_run run;
+	struct brought brought;
 	bool durable_asked; /* a DURABLE is on its way through the commit */
 
 	/* moving (migrate.h) */

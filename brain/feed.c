@@ -31,7 +31,8 @@ struct feed {
 
 	/* pull */
 	uint64_t *nodes;
-	size_t n_nodes, node;
+	uint8_t (*read)[SHA256_BYTES]; /* content that was read whole and without an error */
+	size_t n_nodes, node, n_read;
 	uint64_t offset; /* in nodes[node] */
 	struct buf frames;
 
@@ -301,6 +302,8 @@ static int pull_make(struct feed *f)
 		index_read_end(t);
 		if (r == 0)
 			r = pull_step(f, node, &ref, last);
+		if (r > 0)
+			memcpy(f->read[f->n_read++], ref.sha256, SHA256_BYTES);
 		if (r < 0)
 			r = pull_frame(f, node, f->offset, NULL, 0, 0, true, last, -r) < 0 ? -ENOMEM
 											   : 1;
@@ -329,6 +332,7 @@ static void feed_free(struct feed *f)
 		(void)close(f->fd);
 	buf_done(&f->frames);
 	free(f->nodes);
+	free(f->read);
 	free(f);
 }
 
@@ -372,6 +376,26 @@ static int feed_push_frame(struct feed *f)
 		return got < 0 ? (int)got : -EIO;
 	f->sent += n;
 	return link_send_raw(f->env, frame, n);
+}
+
+/* Best effort: what is not noted is read again. */
+static void note_brought(struct env *env, const struct feed *f)
+{
+	struct brought *b = &env->brought;
+
+	if (!env->restoring || !f->n_read)
+		return;
+	if (b->n + f->n_read > b->cap) {
+		size_t cap = (b->n + f->n_read) * 2;
+		void *v = reallocarray(b->v, cap, sizeof(*b->v));
+
+		if (!v)
+			return;
+		b->v = v;
+		b->cap = cap;
+	}
+	memcpy(b->v + b->n, f->read, f->n_read * sizeof(*f->read));
+	b->n += f->n_read;
 }
 
 /* Sends what fits; 1: this one is over. */
@@ -423,6 +447,8 @@ static void feed_go(struct env *env)
 			continue;
 		}
 		env->feeds = f->next;
+		if (!f->is_tree)
+			note_brought(env, f);
 		feed_free(f);
 	}
 }
@@ -494,7 +520,8 @@ int feed_on_pull(struct env *env, const struct entry_head *e)
 		return -ENOMEM;
 	f->n_nodes = p->n;
 	f->nodes = malloc((p->n ? p->n : 1) * sizeof(*f->nodes));
-	if (!f->nodes) {
+	f->read = malloc((p->n ? p->n : 1) * sizeof(*f->read));
+	if (!f->nodes || !f->read) {
 		feed_free(f);
 		return -ENOMEM;
 	}
@@ -512,6 +539,8 @@ void feed_stop(struct env *env)
 {
 	struct feed *f;
 
+	free(env->brought.v);
+	env->brought = (struct brought){0};
 	while ((f = env->feeds)) {
 		env->feeds = f->next;
 		f->env = NULL;

@@ -32,6 +32,7 @@ struct verify {
 	struct store *store;
 	uint32_t mask;
 	int result;
+	struct brought brought;
 	uint8_t journal[2][SHA256_BYTES], other[2][SHA256_BYTES]; /* content, full */
 	uint64_t files, directories, bytes, n_differences;
 	json_t *differences, *unsupported;
@@ -246,6 +247,17 @@ static bool reread(struct merge *m, const struct content_ref *ref)
 	return memcmp(hash, ref->sha256, sizeof(hash)) == 0;
 }
 
+static int hash_compare(const void *a, const void *b)
+{
+	return memcmp(a, b, SHA256_BYTES);
+}
+
+static bool was_brought(const struct verify *v, const uint8_t *sha256)
+{
+	return v->brought.n &&
+	       bsearch(sha256, v->brought.v, v->brought.n, SHA256_BYTES, hash_compare) != NULL;
+}
+
 static void their_entry(struct merge *m)
 {
 	struct side *s = &m->spool.side;
@@ -281,7 +293,7 @@ static int merge_one(const char *path, size_t len, const struct index_node *n, u
 	if (n->n.type == NODE_TYPE_FILE) {
 		v->files++;
 		v->bytes += n->n.content.size_bytes;
-		if (!reread(m, &n->n.content))
+		if (!was_brought(v, n->n.content.sha256) && !reread(m, &n->n.content))
 			differ(v, path, len, "content");
 	} else if (n->n.type == NODE_TYPE_DIRECTORY) {
 		v->directories++;
@@ -351,6 +363,8 @@ static void verify_work(uv_work_t *w)
 {
 	struct verify *v = container_of(w, struct verify, work);
 
+	if (v->brought.n)
+		qsort(v->brought.v, v->brought.n, SHA256_BYTES, hash_compare);
 	v->result = merge_run(v);
 }
 
@@ -364,6 +378,7 @@ static void verify_free(struct verify *v)
 		(void)close(v->spool);
 	json_decref(v->differences);
 	json_decref(v->unsupported);
+	free(v->brought.v);
 	free(v);
 }
 
@@ -511,6 +526,8 @@ int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata)
 	v->fn = fn;
 	v->userdata = userdata;
 	v->durable = durable;
+	v->brought = env->brought;
+	env->brought = (struct brought){0};
 	v->differences = json_array();
 	v->unsupported = json_array();
 	v->spool = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

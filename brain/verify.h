@@ -14,7 +14,9 @@
 
 #include "brain/env.h"
 
-/* durable: the environment's file system is synced first, so that what is equal stays so.
+/* What a restore over this very line has just read from the packs, checked and sent is not read
+ * from them again (env->brought): the environment's hash of it says whether it is right.
+ * durable: the environment's file system is synced first, so that what is equal stays so.
  * result: the contract's `verify` object (borrowed), NULL when r < 0. */
 typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
 int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata);
