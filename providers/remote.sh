@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2015,SC2013,SC3045
+# shellcheck shell=sh disable=SC2015,SC2013,SC2046,SC3045
 # What the providers of remote.h run on the other machine; remote.c sends it there,
 # without the comments, then its arguments, a line each, and reads lines until "over":
 #
@@ -27,6 +27,12 @@ cd / || exit 9
 		IFS= read -r bin
 } || exit 9
 
+# A second place of one environment has its number behind the mark: both can be on one
+# machine, by two names of it, or share a home.
+key=$id
+case $mark in
+*" $id "*) key=$id.${mark##* } ;;
+esac
 name=limb-syncd-$hash
 uid=$(id -u)
 made=
@@ -48,8 +54,9 @@ fail() {
 # A directory, no link, that nobody else may write to: some of the places below are in
 # directories of everybody.
 ours() {
-	case $(ls -ldn "$1" 2>/dev/null) in
-	d????[!w]??[!w]*) [ -O "$1" ] ;;
+	set -- "$1" $(ls -ldn "$1" 2>/dev/null)
+	case ${2-} in
+	d????[!w]??[!w]*) [ "${4-}" = "${uid:-${4-}}" ] && [ -O "$1" ] ;;
 	*) return 1 ;;
 	esac
 }
@@ -72,9 +79,9 @@ usable() {
 	[ -d "$1" ] || made_now=$1
 	mkdir -p "$1" 2>/dev/null
 	ours "$1" || return 1
-	try "$1/.try.$$" x
+	try "$1/.try.$key.$$" x
 	set -- "$1" $?
-	rm -f "$1/.try.$$"
+	rm -f "$1/.try.$key.$$"
 	[ "$2" = 0 ] && return 0
 	why="'$1' cannot be written to; is its disk full?"
 	code=no_space
@@ -83,9 +90,9 @@ usable() {
 
 # Not on a file system that is mounted noexec.
 runs() {
-	try "$1/.try.$$" '#!/bin/sh' && chmod 700 "$1/.try.$$" && "$1/.try.$$" 2>/dev/null
+	try "$1/.try.$key.$$" '#!/bin/sh' && chmod 700 "$1/.try.$key.$$" && "$1/.try.$key.$$" 2>/dev/null
 	set -- "$1" $?
-	rm -f "$1/.try.$$"
+	rm -f "$1/.try.$key.$$"
 	[ "$2" = 0 ] || why="programs cannot be started from '$1'"
 	return "$2"
 }
@@ -137,7 +144,7 @@ get_bin() {
 		return
 	fi
 	each takes_bin || fail "$code" "no directory there takes limb-syncd: ${why:-none can be written to}"
-	tmp=$bin_dir/.$name.$$
+	tmp=$bin_dir/.$name.$key.$$
 	trap 'rm -f "$tmp"; exit 9' HUP INT TERM PIPE
 	say want
 	cat >"$tmp" 2>/dev/null
@@ -171,7 +178,7 @@ takes_state() {
 taken_in() {
 	ours "$1" || return 1
 	for at in "$1"/*/at; do
-		[ -f "$at" ] && [ "$at" != "$1/$id/at" ] || continue
+		[ -f "$at" ] && [ "$at" != "$1/$key/at" ] || continue
 		IFS= read -r other <"$at" || continue
 		case $root/ in
 		"$other"/*) return 0 ;;
@@ -181,6 +188,18 @@ taken_in() {
 		esac
 	done
 	return 1
+}
+
+refuse_taken() {
+	each taken_in || return 0
+	[ "$root" != "$other" ] ||
+		fail conflict "'$root' there is the root of another environment; choose another directory"
+	fail conflict "'$root' there and the root '$other' of another environment contain each other; choose another directory"
+}
+
+# rm would empty what is mounted there.
+mounted_in() {
+	(cd -P -- "$1" && grep -qF " $(pwd -P)/" /proc/mounts) 2>/dev/null
 }
 
 is_empty() {
@@ -195,18 +214,18 @@ move_aside() {
 	# Of those that limbfs owns, the last one is enough.
 	if [ -z "$want_root" ]; then
 		for gone in "$root".before-*; do
-			rm -rf "$gone"
+			mounted_in "$gone" || rm -rf "$gone"
 		done
 	fi
 	mv "$root" "$old" || fail io_error "the old root '$root' there cannot be moved aside"
 }
 
 do_create() {
-	if [ -z "$base" ]; then
+	if [ -z "$base" ] || ! ours "$base"; then
 		each takes_state || fail "$code" "no directory there can be limbfs's: ${why:-none can be written to}"
 	fi
 	say "at $base"
-	d=$base/$id
+	d=$base/$key
 	root=${want_root:-$d/root}
 	if [ -e "$root" ] || [ -L "$root" ]; then
 		[ -d "$root" ] || fail not_directory "'$root' there is no directory; choose another"
@@ -216,11 +235,7 @@ do_create() {
 			fail permission_denied "the directory '$root' there cannot be read and written"
 	fi
 	[ "$root" != / ] || fail invalid_path 'a whole machine cannot be the root; choose a directory in it'
-	if each taken_in; then
-		[ "$root" != "$other" ] ||
-			fail conflict "'$root' there is the root of another environment; choose another directory"
-		fail conflict "'$root' there and the root '$other' of another environment contain each other; choose another directory"
-	fi
+	refuse_taken
 	mine=
 	[ -f "$d/at" ] && IFS= read -r mine <"$d/at"
 	if [ -d "$root" ] && ! is_empty "$root"; then
@@ -238,6 +253,11 @@ do_create() {
 			fail permission_denied "the directory '$root' cannot be made there"
 		}
 		root=$(cd -P -- "$root" && pwd -P)
+		# It may have come by a link to where another one is.
+		if each taken_in; then
+			rmdir "$root" "$d/run" "$d" 2>/dev/null
+			refuse_taken
+		fi
 	fi
 	try "$d/mark" "$mark" && try "$d/at.new" "$root" && mv -f "$d/at.new" "$d/at" || {
 		rm -f "$d/mark" "$d/at.new"
@@ -249,7 +269,7 @@ do_create() {
 }
 
 do_start() {
-	d=$base/$id
+	d=$base/$key
 	{ [ -d "$d/run" ] && IFS= read -r root <"$d/at"; } ||
 		fail file_not_found "what limbfs had in '$d' there is gone"
 	[ -d "$root" ] || fail file_not_found "its root '$root' is not there any more"
@@ -267,11 +287,16 @@ do_start() {
 	say "status Running"
 }
 
+# What an earlier call found in a directory of everybody may be another's by now.
+runnable() {
+	[ -f "$bin" ] && [ -x "$bin" ] && ours "${bin%/*}"
+}
+
 do_status() {
-	d=$base/$id
+	d=$base/$key
 	if [ ! -d "$d" ]; then
 		say "status NotFound"
-	elif [ -x "$bin" ] && "$bin" probe --dir "$d/run" 2>/dev/null; then
+	elif runnable && "$bin" probe --dir "$d/run" 2>/dev/null; then
 		say "status Running"
 	else
 		say "status Stopped"
@@ -280,9 +305,9 @@ do_status() {
 
 # Holders of jobs outlive limb-syncd: another one finds them, and ends them.
 end_all() {
-	d=$base/$id
+	d=$base/$key
 	[ -d "$d/run" ] || return
-	if [ -x "$bin" ]; then
+	if runnable; then
 		root=/nonexistent
 		[ -f "$d/at" ] && IFS= read -r root <"$d/at"
 		LIMB_HANDS="$mark" "$bin" start --dir "$d/run" --root "$root" --env "$id" \
@@ -293,6 +318,8 @@ end_all() {
 	for turn in 1 2 3 4 5 6 7 8 9 10; do
 		left=
 		for p in $(grep -lF "LIMB_HANDS=$mark" /proc/[0-9]*/environ 2>/dev/null); do
+			# No other place's, whose mark begins with ours.
+			tr '\0' '\n' 2>/dev/null <"$p" | grep -qxF "LIMB_HANDS=$mark" || continue
 			p=${p#/proc/}
 			kill -9 "${p%/environ}" 2>/dev/null && left=$turn
 		done
@@ -311,11 +338,16 @@ do_stop() {
 	fi
 }
 
-leave() {
+holds_one() {
 	ours "$1" || return 1
 	for at in "$1"/*/at; do
-		[ ! -f "$at" ] || return 1
+		[ ! -f "$at" ] || return 0
 	done
+	return 1
+}
+
+leave() {
+	ours "$1" || return 1
 	rm -f "$1"/limb-syncd-* "$1"/.limb-syncd-*
 	rmdir "$1" 2>/dev/null
 	return 1
@@ -323,12 +355,14 @@ leave() {
 
 do_delete() {
 	end_all
-	d=$base/$id
+	d=$base/$key
+	! mounted_in "$d" || fail conflict "something is mounted below '$d' there; unmount it first"
 	if ! rm -rf "$d" 2>/dev/null; then
 		chmod -R u+rwx "$d" 2>/dev/null
 		rm -rf "$d" || fail io_error "'$d' there cannot be removed"
 	fi
-	each leave
+	# limb-syncd may lie elsewhere than what it serves.
+	each holds_one || each leave
 	say "status NotFound"
 }
 
@@ -341,6 +375,13 @@ list_in() {
 	return 1
 }
 
+case $verb in
+create | list) ;;
+*)
+	[ ! -e "$base" ] || ours "$base" ||
+		fail permission_denied "'$base' there is not this account's alone; chmod go-w it, or see whose it is"
+	;;
+esac
 case $verb in
 create) do_create ;;
 start) do_start ;;
