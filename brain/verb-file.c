@@ -111,8 +111,11 @@ static void read_answer(struct file_call *f, const struct index_node *n)
 	(void)json_object_set_new(o, "first_line", json_integer(rd->first));
 	(void)json_object_set_new(o, "lines", json_integer(rd->given));
 	(void)json_object_set_new(o, "truncated", json_boolean(rd->full));
+	/* A line that was cut is begun again, unless it is all there is. */
 	if (rd->full)
-		(void)json_object_set_new(o, "next_offset", json_integer(rd->first + rd->given));
+		(void)json_object_set_new(
+			o, "next_offset",
+			json_integer(rd->first + rd->given - (rd->cut && rd->given > 1)));
 	(void)json_object_set_new(o, "size_bytes",
 				  json_integer((json_int_t)n->n.content.size_bytes));
 	verb_put_hash(o, "sha256", n->n.content.sha256);
