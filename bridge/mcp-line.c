@@ -19,7 +19,7 @@ static void begin_line(struct mcp_lines *l)
 	/* What a large message needed is not kept for the small ones. */
 	if (l->line.cap > 1 << 20)
 		buf_done(&l->line);
-	buf_init(&l->line, MCP_LINE_MAX);
+	buf_clear(&l->line);
 	l->kind = MCP_LINE_OK;
 	l->some = l->string = l->escape = l->key = l->is_id = l->taking = false;
 	l->values = 0;

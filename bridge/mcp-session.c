@@ -236,7 +236,7 @@ static void on_notification(struct mcp *m, const char *method, const json_t *par
 
 static bool id_ok(const json_t *id)
 {
-	return json_is_string(id) || json_is_integer(id);
+	return json_is_integer(id) || (json_is_string(id) && json_string_length(id) <= MCP_ID_MAX);
 }
 
 static int on_message(struct mcp *m, json_t *o)
@@ -270,7 +270,8 @@ static int on_message(struct mcp *m, json_t *o)
 	}
 	if (!id_ok(id))
 		return mcp_send_error(m, NULL, MCP_INVALID_REQUEST, NULL,
-				      "an id is a text or an integer");
+				      "an id is an integer or a text of at most %d bytes",
+				      MCP_ID_MAX);
 	if (params && !json_is_object(params))
 		return mcp_send_error(m, id, MCP_BAD_PARAMS, NULL, "params is no object");
 	if (meta && !json_is_object(meta))
