@@ -58,7 +58,8 @@ static json_t *info(const struct provider_call *call, json_t **ret)
 
 static bool host_ok(const char *host)
 {
-	if (!words_plain(host) || host[0] == '-' || host[strcspn(host, " '\"\\`$")])
+	/* ssh before 9.6 gives it to a shell where a configuration says ProxyCommand or Match exec. */
+	if (!words_plain(host) || host[0] == '-' || host[strcspn(host, " '\"\\`$;&<>|(){}*?!#~^")])
 		return false;
 	/* user@-host: ssh refuses the user, not always the host. */
 	return !strstr(host, "@-");
