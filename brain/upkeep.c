@@ -9,6 +9,7 @@
 #include "brain/env.h"
 #include "brain/link.h"
 #include "brain/upkeep-check.h"
+#include "brain/view.h"
 
 enum {
 	QUIET_MS = 20000,
@@ -30,7 +31,7 @@ struct upkeep {
 	uv_work_t merge_work;
 	bool merging;
 	char *worker, uid[16];
-	uint64_t worked_since_ns;
+	uint64_t worked_since_ns, told_removed;
 	int result;
 
 	/* the thread that copies an index */
@@ -101,6 +102,11 @@ static void merge_done(uv_work_t *w, int status)
 
 	(void)status;
 	u->merging = false;
+	if (store_merge_removed(u->brain->store) != u->told_removed) {
+		u->told_removed = store_merge_removed(u->brain->store);
+		for (struct env *env = u->brain->envs; env; env = env->next)
+			view_merged(env);
+	}
 	if (u->result < 0 && u->result != -ECANCELED && log_limited(&limit, 3, 600000))
 		(void)log_line_errno(LOG_LEVEL_WARNING, u->result,
 				     "cannot merge packs; what is stored more than once stays so");

@@ -6,6 +6,7 @@
  *	limbd -> limb-fs	PUBLISH seq: the index holds seq
  *				STALE 1: the line to the environment is down; 0: up
  *				QUIT: unmount and end
+ *				MERGED: packs were removed; who has them open closes them
  *	limb-fs -> limbd	SEEN seq: every cache agrees with seq
  * A frame of another kind is passed over.
  */
@@ -14,7 +15,7 @@
 
 #include <stdint.h>
 
-enum view_message { VIEW_PUBLISH = 1, VIEW_STALE = 2, VIEW_QUIT = 3, VIEW_SEEN = 16 };
+enum view_message { VIEW_PUBLISH = 1, VIEW_STALE = 2, VIEW_QUIT = 3, VIEW_MERGED = 4, VIEW_SEEN = 16 };
 
 struct view_frame {
 	uint32_t kind, reserved;

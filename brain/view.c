@@ -173,6 +173,12 @@ void view_set_stale(struct env *env, bool stale)
 		view_say(env->view, VIEW_STALE, stale);
 }
 
+void view_merged(struct env *env)
+{
+	if (env->view)
+		view_say(env->view, VIEW_MERGED, 0);
+}
+
 void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userdata)
 {
 	struct view *v = env->view;

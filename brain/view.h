@@ -18,6 +18,7 @@ void view_stop(struct env *env);  /* unmount; the process ends */
 void view_close(struct env *env); /* limbd goes, limb-fs stays */
 void view_publish(struct env *env, uint64_t seq);
 void view_set_stale(struct env *env, bool stale);
+void view_merged(struct env *env); /* packs were removed: their room is free once it closes them */
 
 /* fn when the mount has seen seq, or behind=true after 1 s; at once without a mount. */
 typedef void (*view_seen_fn)(struct env *env, bool behind, void *userdata);

@@ -141,6 +141,7 @@ static int take_frame(const struct view_frame *m, struct fs *fs, struct follow *
 	switch (m->kind) {
 	case VIEW_PUBLISH: follow_publish(f, m->seq); return 0;
 	case VIEW_STALE: set_away(fs, m->seq != 0); return 0;
+	case VIEW_MERGED: source_close_removed(fs->source); return 0;
 	case VIEW_QUIT: return 1;
 	default: return 0;
 	}

@@ -227,3 +227,11 @@ int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source
 	r = open_store(source, &st);
 	return r < 0 ? r : store_fetch(st, hash, out);
 }
+
+void source_close_removed(struct source *s)
+{
+	(void)pthread_mutex_lock(&s->store_lock);
+	if (s->store)
+		store_close_removed(s->store);
+	(void)pthread_mutex_unlock(&s->store_lock);
+}

@@ -33,6 +33,7 @@ void source_end(struct source *s, struct index_txn *t);
 int source_begin_at_least(struct source *s, uint64_t seq, struct index_txn **ret,
 			  uint64_t *ret_seq);
 
+void source_close_removed(struct source *s); /* packs that it has open */
 int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source);
 
 #endif

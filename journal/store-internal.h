@@ -5,6 +5,7 @@
 #define JOURNAL_STORE_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "journal/store-cache.h"
 #include "journal/store-mem.h"
@@ -18,6 +19,7 @@ struct store {
 	struct store_table *table;
 	pthread_rwlock_t table_lock; /* readers: taken for writing to open another table */
 	struct store_cache *cache;
+	atomic_uint_fast64_t n_removed; /* packs, by merging */
 };
 
 /* Appends a content that is in any pack, by their headers: where its place fails. -ENOENT. */

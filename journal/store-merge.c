@@ -44,7 +44,13 @@ static int remove_pack(struct store *st, const uint8_t id[16])
 		return r;
 	r = io_unlinkat(st->packs_fd, store_cache_pack_name(name, id), 0, "merge.remove");
 	store_cache_close_removed(st->cache);
+	atomic_fetch_add(&st->n_removed, 1);
 	return r == -ENOENT ? 0 : r;
+}
+
+uint64_t store_merge_removed(struct store *st)
+{
+	return atomic_load(&st->n_removed);
 }
 
 /* ---- what is not needed ---- */

@@ -54,6 +54,9 @@ int store_merge_checked(struct store *st, const struct store_merge_pace *pace,
 /* 1: some packs were put together, their frames as they are; 0: not worth it. */
 int store_merge_packs(struct store *st, const struct store_merge_pace *pace);
 
+/* Packs that were removed since the store was opened: readers should let go of them. */
+uint64_t store_merge_removed(struct store *st);
+
 /* Which of n checked packs should become one: those of which half or more is not needed, and
  * small ones once there are several of about one size (so that a byte is copied some five
  * times in all). Pure; returns how many `chosen` are set. */

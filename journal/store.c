@@ -406,6 +406,11 @@ int store_fetch_fn(const uint8_t hash[SHA256_BYTES], struct buf *out, void *user
 	return store_fetch(userdata, hash, out);
 }
 
+void store_close_removed(struct store *st)
+{
+	store_cache_close_removed(st->cache);
+}
+
 int store_counts(struct store *st, struct store_counts *ret)
 {
 	cleanup_free struct store_file *files = NULL;

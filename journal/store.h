@@ -77,6 +77,9 @@ int store_fetch(struct store *st, const uint8_t hash[SHA256_BYTES], struct buf *
 /* store_fetch as content_fetch_fn: userdata is the store. */
 int store_fetch_fn(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata);
 
+/* Closes packs that were merged into others and removed: the disk has their room then. */
+void store_close_removed(struct store *st);
+
 struct store_counts {
 	uint64_t packs, pack_bytes, contents, content_bytes;
 };

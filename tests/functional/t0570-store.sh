@@ -34,6 +34,13 @@ sealed_packs() {
 store_bytes() {
 	du -sb "$LIMB_STATE/store" | cut -f 1
 }
+# Of this test's processes.
+open_removed() {
+	local pid
+	for pid in $(pids_with "$LIMB_STATE") $(pids_with limbd); do
+		find "/proc/$pid/fd" -lname "$packs/*.pack (deleted)" 2>/dev/null
+	done
+}
 # dies NAME: its processes and its root
 dies() {
 	local pid root
@@ -64,11 +71,20 @@ test_expect 'what ten environments have in common is stored once' '
 	one=$(store_bytes)
 	for i in 1 2 3 4 5 6 7 8 9; do
 		limb create "e$i" --provider local --from "$T/tree" -q
+		# So that its view has a pack open that is to go.
+		! have fuse || cat "$LIMB_STATE/mnt/e$i/d3/f3" >/dev/null
 	done
 	wait_for -t 60 "sealed_packs 1"
 	ten=$(store_bytes)
 	echo "one: $one, ten: $ten"
 	test $((ten * 100)) -le $((one * 115))
+'
+
+test_expect 'nobody keeps a pack open that is gone' '
+	wait_for -t 10 "[ -z \"\$(open_removed)\" ]" || {
+		open_removed
+		false
+	}
 '
 
 test_expect 'all of them are equal on both sides, and the journal is sound' '
