@@ -15,7 +15,13 @@
 
 #include <stdint.h>
 
-enum view_message { VIEW_PUBLISH = 1, VIEW_STALE = 2, VIEW_QUIT = 3, VIEW_MERGED = 4, VIEW_SEEN = 16 };
+enum view_message {
+	VIEW_PUBLISH = 1,
+	VIEW_STALE = 2,
+	VIEW_QUIT = 3,
+	VIEW_MERGED = 4,
+	VIEW_SEEN = 16
+};
 
 struct view_frame {
 	uint32_t kind, reserved;
