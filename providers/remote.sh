@@ -236,16 +236,21 @@ do_create() {
 	fi
 	[ "$root" != / ] || fail invalid_path 'a whole machine cannot be the root; choose a directory in it'
 	refuse_taken
+	case $(cd -P -- "$base" && pwd -P)/ in
+	"$root"/*) fail conflict "'$base', where limbfs keeps its own things there, lies in '$root'; choose another directory" ;;
+	esac
 	mine=
+	aside=
 	[ -f "$d/at" ] && IFS= read -r mine <"$d/at"
 	if [ -d "$root" ] && ! is_empty "$root"; then
 		if [ "$mine" = "$root" ]; then
-			[ -z "$fresh" ] || move_aside
+			aside=$fresh
 		elif [ -z "$keep" ]; then
 			fail conflict "the directory '$root' there is not empty; choose another, or move that away"
 		fi
 	fi
 	get_bin
+	[ -z "$aside" ] || move_aside
 	mkdir -p "$d/run" || fail no_space "'$d' cannot be made there; is its disk full?"
 	if [ ! -d "$root" ]; then
 		(umask 022 && mkdir -p "$root") || {
