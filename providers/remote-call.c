@@ -248,7 +248,7 @@ static int receive(struct flow *f, int *fd, bool said)
 
 static void converse(struct flow *f)
 {
-	uint64_t end_ms = f->rm->call->end_ms, now;
+	uint64_t end_ms = f->rm->call->end_ms, quiet_ms = UINT64_MAX, now;
 	int r = 0;
 
 	while (!f->over && r >= 0 && (f->out >= 0 || f->err >= 0)) {
@@ -261,7 +261,12 @@ static void converse(struct flow *f)
 			f->end->late = true;
 			return;
 		}
-		if (poll(p, 3, (int)MIN(end_ms - now, (uint64_t)60000)) < 0)
+		/* Why it ended is read, but what it left behind may hold stderr for ever. */
+		if (f->out < 0 && quiet_ms == UINT64_MAX)
+			quiet_ms = now + END_MS;
+		if (now >= quiet_ms)
+			return;
+		if (poll(p, 3, (int)MIN(MIN(end_ms, quiet_ms) - now, (uint64_t)60000)) < 0)
 			continue;
 		if (p[1].revents)
 			r = receive(f, &f->err, true);
