@@ -52,6 +52,12 @@ struct file_call *file_call_new(struct call *call, int (*run)(struct file_call *
 	return f;
 }
 
+/* Commits and transports have the same helper threads: files never take them all. */
+enum { WORKING_MAX = 8 };
+
+static struct file_call *waiting; /* in order of arrival */
+static unsigned working;
+
 static void work(uv_work_t *w)
 {
 	struct file_call *f = container_of(w, struct file_call, work);
@@ -60,6 +66,8 @@ static void work(uv_work_t *w)
 	f->work.data = (void *)(intptr_t)r;
 }
 
+static void work_next(void);
+
 static void worked(uv_work_t *w, int status)
 {
 	struct file_call *f = container_of(w, struct file_call, work);
@@ -67,6 +75,8 @@ static void worked(uv_work_t *w, int status)
 
 	(void)status;
 	f->env->threads--;
+	working--;
+	work_next();
 	if (f->then)
 		f->then(f, r);
 	else if (r < 0)
@@ -75,16 +85,33 @@ static void worked(uv_work_t *w, int status)
 		file_call_ok(f);
 }
 
+static void work_next(void)
+{
+	while (waiting && working < WORKING_MAX) {
+		struct file_call *f = waiting;
+		int r;
+
+		waiting = f->next;
+		r = uv_queue_work(f->env->brain->loop, &f->work, work, worked);
+		if (r < 0) {
+			f->env->threads--;
+			file_call_fail(f, r);
+		} else {
+			working++;
+		}
+	}
+}
+
 void file_call_go(struct file_call *f)
 {
-	int r;
+	struct file_call **p = &waiting;
 
 	f->env->threads++;
-	r = uv_queue_work(f->env->brain->loop, &f->work, work, worked);
-	if (r < 0) {
-		f->env->threads--;
-		file_call_fail(f, r);
-	}
+	f->next = NULL;
+	while (*p)
+		p = &(*p)->next;
+	*p = f;
+	work_next();
 }
 
 static const char *sentence(int r)

@@ -16,6 +16,7 @@ struct file_call {
 	char *root;  /* of the environment */
 	uint64_t at; /* INDEX_NOW, or a point */
 	uv_work_t work;
+	struct file_call *next;			  /* of those that wait for a thread */
 	int (*run)(struct file_call *f);	  /* in the thread: fills result, or fails */
 	void (*then)(struct file_call *f, int r); /* in the loop; NULL: answers */
 	void (*done)(struct file_call *f);	  /* drops priv; may be NULL */

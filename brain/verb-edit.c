@@ -160,6 +160,15 @@ static int change_run(struct file_call *f)
 
 /* ---- in the loop ---- */
 
+static void change_fail(struct file_call *f, int r, const char *what)
+{
+	(void)snprintf(f->problem, sizeof(f->problem), "%s: %s", what,
+		       r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
+	file_call_fail(f, r);
+}
+
+static const char not_durable[] = "it is written there, but cannot be made durable";
+
 static void change_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct file_call *f = userdata;
@@ -168,10 +177,7 @@ static void change_synced(struct env *env, const struct barrier_result *res, voi
 	json_t *o;
 
 	if (res->r < 0) {
-		(void)snprintf(f->problem, sizeof(f->problem),
-			       "it is written there, but cannot be made durable: %s",
-			       strerror(-res->r));
-		file_call_fail(f, res->r);
+		change_fail(f, res->r, not_durable);
 		return;
 	}
 	o = f->result =
@@ -211,10 +217,17 @@ static void change_applied(struct env *env, int r, const struct entry_head *e, v
 		if (barrier_run(env, SYNC_MS, change_caught_up, f) == 0)
 			return;
 	}
-	if (r == 0)
-		r = barrier_run(env, SYNC_MS, change_synced, f);
-	if (r < 0)
+	if (r < 0 && !e) {
+		change_fail(f, r, "whether it was written there is not known");
+		return;
+	}
+	if (r < 0) {
 		file_call_fail(f, r);
+		return;
+	}
+	r = barrier_run(env, SYNC_MS, change_synced, f);
+	if (r < 0)
+		change_fail(f, r, not_durable);
 }
 
 static int send_content(struct env *env, struct rewrite *c, uint32_t push)
