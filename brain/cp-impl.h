@@ -37,6 +37,8 @@ struct copy {
 	struct content_ref ref;
 
 	uv_work_t work;
+	bool working; /* into: a thread has it; it is not freed before that is over */
+	int ended;    /* ... and this is why it will be */
 	int result;
 	char problem[300];
 };

@@ -193,6 +193,24 @@ static void item_work(uv_work_t *w)
 static void into_next(struct copy *c);
 static void item_worked(uv_work_t *w, int status);
 
+/* Neither it nor its environment goes away before `then`. */
+static int work_begin(struct copy *c, uv_work_cb fn, uv_after_work_cb then)
+{
+	int r = uv_queue_work(c->env->brain->loop, &c->work, fn, then);
+
+	if (r < 0)
+		return r;
+	c->working = true;
+	c->env->threads++;
+	return 0;
+}
+
+static void work_end(struct copy *c)
+{
+	c->working = false;
+	c->env->threads--;
+}
+
 static void into_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct copy *c = userdata;
@@ -213,6 +231,12 @@ static void item_done(struct env *env, int r, const struct entry_head *e, void *
 	(void)env;
 	if (r == 0 && d->error)
 		r = -d->error;
+	if (c->working) { /* its thread ends first; an answer before the question is a lie */
+		c->ended = r < 0 ? r : -EPROTO;
+		return;
+	}
+	if (r == 0 && !c->item_sent)
+		r = -EPROTO;
 	/* A directory that is there already is as good as one that was made. */
 	if (r == -EEXIST && !c->from_stdin && S_ISDIR(c->items[c->at].mode))
 		r = 0;
@@ -246,31 +270,38 @@ static void into_next(struct copy *c)
 		r = barrier_run(c->env, CP_SYNC_MS, into_synced, c);
 	} else {
 		r = into_begin_item(c);
-		if (r == 0)
-			r = uv_queue_work(c->env->brain->loop, &c->work, item_work, item_worked);
+		if (r == 0) {
+			r = work_begin(c, item_work, item_worked);
+			if (r < 0)
+				link_forget(c->env, c->request);
+		}
 	}
 	if (r < 0)
 		copy_fail(c, r, "it cannot be asked");
 }
 
+/* The answer comes for the whole item; until then more pieces: OUT_LIMIT of link-out.c bounds
+ * what waits for the line. */
 static void item_worked(uv_work_t *w, int status)
 {
 	struct copy *c = container_of(w, struct copy, work);
 	int r = c->result;
 
 	(void)status;
+	work_end(c);
+	if (c->ended < 0) {
+		copy_fail(c, c->ended, "it cannot be copied there");
+		return;
+	}
 	if (r == 0)
 		r = link_send_raw(c->env, buf_data(&c->frames), buf_len(&c->frames));
 	buf_clear(&c->frames);
+	if (r == 0 && !c->item_sent)
+		r = work_begin(c, item_work, item_worked);
 	if (r < 0) {
 		link_forget(c->env, c->request);
 		copy_fail(c, r, "cannot read the source");
-		return;
 	}
-	/* The answer comes for the whole item; until then more pieces. A line that is full is
-	 * waited for in the thread's stead: OUT_LIMIT of link.c bounds it. */
-	if (!c->item_sent)
-		(void)uv_queue_work(c->env->brain->loop, &c->work, item_work, item_worked);
 }
 
 static void listed(uv_work_t *w, int status)
@@ -278,6 +309,7 @@ static void listed(uv_work_t *w, int status)
 	struct copy *c = container_of(w, struct copy, work);
 
 	(void)status;
+	work_end(c);
 	if (c->result < 0)
 		copy_fail(c, c->result, "cannot read the source");
 	else
@@ -314,5 +346,5 @@ int cp_in_begin(struct copy *c)
 		c->call->on_stdin = stdin_piece;
 		return into_begin_item(c);
 	}
-	return uv_queue_work(c->env->brain->loop, &c->work, list_work, listed);
+	return work_begin(c, list_work, listed);
 }
