@@ -8,12 +8,23 @@
 #include "brain/view.h"
 #include "wire/wire.pb-c.h"
 
+bool job_gone(struct job *j)
+{
+	j->refs--;
+	if (!j->gone)
+		return false;
+	if (!j->refs)
+		job_free(j);
+	return true;
+}
+
 static void job_seen(struct env *env, bool behind, void *userdata)
 {
 	struct job *j = userdata;
 	Limbwire__JobForget m = LIMBWIRE__JOB_FORGET__INIT;
 
-	j->refs--;
+	if (job_gone(j))
+		return;
 	j->over = true;
 	j->view_behind = behind;
 	m.job = j->id;
@@ -25,7 +36,8 @@ static void job_end_durable(int r, uint64_t seq, void *userdata)
 {
 	struct job *j = userdata;
 
-	j->refs--;
+	if (job_gone(j))
+		return;
 	if (r < 0) {
 		j->unknown = true;
 		j->over = true;
@@ -152,6 +164,8 @@ int job_on_exit(struct env *env, const struct entry_head *e)
 	r = intake_check_number(env, m->number);
 	if (r < 0)
 		return r;
+	if (env->failed) /* nothing is recorded any more: it stays there for the next limbd */
+		return 0;
 	if (!j || j->env != env || j->over) {
 		f.job = (char *)m->job;
 		return link_send(env, WIRE_JOB_FORGET, &f.base, NULL, 0);
@@ -249,6 +263,8 @@ void jobs_drop_env(struct env *env)
 		j->unknown |= !j->over;
 		j->over = true;
 		job_tell(j, JOB_GONE);
-		job_free(j);
+		j->gone = true;
+		if (!j->refs)
+			job_free(j);
 	}
 }

@@ -62,6 +62,7 @@ struct job {
 
 	struct job_watch *watches;
 	unsigned refs; /* commits under way */
+	bool gone;     /* its environment is removed: the last of them frees it */
 };
 
 struct job *job_new(struct env *env, const char *id); /* NULL id: a fresh one */
@@ -73,6 +74,7 @@ void job_input_had(struct job *j, uint64_t bytes);
 int job_error_code(const struct job *j); /* of one that could not start */
 void job_cannot_start(struct job *j, int error, const char *detail);
 void job_tell(struct job *j, enum job_event event);
+bool job_gone(struct job *j);	/* a commit of it is over; true: and it is not to be used */
 void job_finish(struct job *j); /* everything about the end is known: records it, once */
 
 /* job-load.c */

@@ -368,7 +368,8 @@ static void job_recorded(int r, uint64_t seq, void *userdata)
 	struct job *j = userdata;
 
 	(void)seq;
-	j->refs--;
+	if (job_gone(j))
+		return;
 	j->recorded = r == 0;
 	if (r == 0)
 		r = job_send_start(j);
