@@ -179,6 +179,7 @@ static void late_settled(struct life *l)
 {
 	struct late *q = l->extra;
 	struct env *f = q->fork;
+	int r;
 
 	link_stop(f, "it has said all");
 	/* From now on an environment like others, with a journal and no place. */
@@ -193,7 +194,13 @@ static void late_settled(struct life *l)
 	f->place = 0;
 	f->creating = false;
 	f->first_sync_done = true;
-	(void)env_save(f);
+	/* What is not saved as a whole environment is forgotten by the next limbd, and the place
+	 * that said it would be gone. */
+	r = env_save(f);
+	if (r < 0) {
+		late_fail(q, r, "what was said late cannot be kept");
+		return;
+	}
 	log_warning("environment '%s': what the place that it left said late is in '%s'",
 		    q->parent->name, f->name);
 	view_start(f);
