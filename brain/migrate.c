@@ -789,6 +789,7 @@ static bool hear_first(struct move *m)
 	struct hearing *h;
 	json_t *o, *left = NULL, *to = env_place_json(m->guest);
 	size_t i;
+	int r;
 
 	json_array_foreach(m->env->left, i, o)
 	{
@@ -796,16 +797,26 @@ static bool hear_first(struct move *m)
 			left = o; /* the last is the newest */
 	}
 	json_decref(to);
-	h = left ? calloc(1, sizeof(*h)) : NULL;
-	if (!h || old_guest(m->env, left, &h->old) < 0) {
-		free(h);
+	if (!left)
 		return false;
+	h = calloc(1, sizeof(*h));
+	r = h ? old_guest(m->env, left, &h->old) : -ENOMEM;
+	if (r == 0) {
+		h->m = m;
+		h->life = life_new(h->old, NULL, "migrate");
+		r = h->life ? guest_make_dirs(h->old) : -ENOMEM;
 	}
-	h->m = m;
-	h->life = life_new(h->old, NULL, "migrate");
-	if (!h->life || guest_make_dirs(h->old) < 0)
-		return false;
-	old_clean(h->life, left, true, heard, h);
+	if (r == 0) {
+		old_clean(h->life, left, true, heard, h);
+		return true;
+	}
+	/* What was not heard is not overwritten. */
+	if (h && h->life)
+		life_done(h->life, NULL);
+	if (h)
+		guest_free(h->old);
+	free(h);
+	move_fail_errno(m, r, "its root there was its root before, and cannot be looked at");
 	return true;
 }
 
@@ -849,7 +860,10 @@ static void dropped(void *userdata)
 
 	json_decref(q->env->migration);
 	q->env->migration = NULL;
+	q->env->busy = false;
 	migrate_begin(q->call, q->env, q->jobs);
+	if (!q->env->busy)
+		link_retry(q->env); /* its line may have fallen meanwhile */
 	free(q);
 }
 
@@ -882,6 +896,7 @@ void migrate(struct call *call)
 		return;
 	}
 	*q = (struct redo){call, env, jobs};
+	env->busy = true; /* nobody else begins anything with it meanwhile */
 	migrate_delete_places(env, false, dropped, q);
 }
 
