@@ -248,6 +248,8 @@ int link_send_pack(struct env *env)
 
 	if (env->guest_of)
 		return send_guest_pack(env);
+	if (env->link->making) /* limb-ingest has none that could be full */
+		return -EPROTO;
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
