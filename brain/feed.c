@@ -342,7 +342,9 @@ static void feed_start_work(struct feed *f)
 {
 	f->working = true;
 	f->owner = f->env;
-	f->env->threads++;
+	f->owner->threads++;
+	if (f->owner->guest_of) /* whose index it reads */
+		f->owner->guest_of->threads++;
 	(void)uv_queue_work(f->env->brain->loop, &f->work, feed_work, feed_worked);
 }
 
@@ -459,6 +461,8 @@ static void feed_worked(uv_work_t *w, int status)
 
 	(void)status;
 	f->owner->threads--;
+	if (f->owner->guest_of)
+		f->owner->guest_of->threads--;
 	f->working = false;
 	f->made = true;
 	if (!f->env)
