@@ -78,6 +78,7 @@ static int load_identity(struct brain *b, int brain_fd)
 struct listed {
 	uint8_t id[16];
 	char name[80];
+	bool kept; /* removed, but for its journal */
 };
 
 struct listing {
@@ -87,14 +88,17 @@ struct listing {
 
 static int listing_apply(struct listing *l, const Limb__EnvironmentEvent *e)
 {
+	bool kept = e->keep_journal || strcmp(e->what, "kept") == 0;
 	size_t i = 0;
 
 	if (e->id.len != 16 || strlen(e->name) >= sizeof(l->envs[0].name))
 		return -EBADMSG;
 	while (i < l->n && memcmp(l->envs[i].id, e->id.data, 16) != 0)
 		i++;
-	if (strcmp(e->what, "removed") == 0) {
-		if (i < l->n)
+	if (kept || strcmp(e->what, "removed") == 0) {
+		if (i < l->n && kept)
+			l->envs[i].kept = true;
+		else if (i < l->n)
 			l->envs[i] = l->envs[--l->n];
 		return 0;
 	}
@@ -104,7 +108,7 @@ static int listing_apply(struct listing *l, const Limb__EnvironmentEvent *e)
 		if (!p)
 			return -ENOMEM;
 		l->envs = p;
-		l->n++;
+		l->envs[l->n++].kept = false;
 	}
 	memcpy(l->envs[i].id, e->id.data, 16);
 	(void)snprintf(l->envs[i].name, sizeof(l->envs[i].name), "%s", e->name);
@@ -137,7 +141,8 @@ static int listing_read(int log_fd, struct listing *l)
 	return r;
 }
 
-/* Directories of environments that were never recorded, or are removed: what a crash left. */
+/* Directories of environments that were never recorded, or are removed: what a crash left. Of
+ * those whose journal was kept they stay. */
 static void sweep_envs(struct brain *b, const struct listing *l)
 {
 	char **names;
@@ -170,7 +175,11 @@ static int load_envs(struct brain *b, int log_fd)
 	sweep_envs(b, &l);
 	for (size_t i = 0; i < l.n; i++) {
 		struct env *env;
-		int q = env_load(b, l.envs[i].id, l.envs[i].name, &env);
+		int q;
+
+		if (l.envs[i].kept)
+			continue;
+		q = env_load(b, l.envs[i].id, l.envs[i].name, &env);
 
 		if (q < 0) {
 			(void)log_error_errno(
@@ -211,7 +220,8 @@ int state_record_env(struct brain *b, const struct env *env, const char *what)
 	size_t n;
 	int r;
 
-	e.what = (char *)what;
+	e.keep_journal = strcmp(what, "kept") == 0;
+	e.what = e.keep_journal ? (char *)"removed" : (char *)what;
 	e.id = (ProtobufCBinaryData){sizeof(env->id), (uint8_t *)env->id};
 	e.name = env->name;
 	e.owner = (char *)"main";
