@@ -5,6 +5,7 @@
 #include "brain/barrier.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/provider.h"
 #include "brain/state.h"
 #include "brain/verb.h"
@@ -215,10 +216,18 @@ static void stop_stopped(struct life *l, const struct provider_error *err)
 		jobs_lost(env);
 	if (err) {
 		struct call *call = take_ptr(&l->call);
+		void (*then)(struct env *, void *) = l->then;
+		void *userdata = l->then_userdata;
 
 		life_done(l, NULL);
-		call_fail(call, err->code, env->name, NULL,
-			  "environment '%s' cannot be stopped: %s", env->name, err->detail);
+		if (call) {
+			call_fail(call, err->code, env->name, NULL,
+				  "environment '%s' cannot be stopped: %s", env->name, err->detail);
+			return;
+		}
+		log_warning("environment '%s' cannot be stopped: %s", env->name, err->detail);
+		env->wanted = true; /* as its env.json says */
+		then(env, userdata);
 		return;
 	}
 	(void)env_save(env);
@@ -305,6 +314,16 @@ int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void 
 
 /* ---- pause, resume ---- */
 
+/* What could not be frozen is not called paused; what is frozen late goes on. */
+static void pause_failed(struct env *env, const char *verb)
+{
+	if (strcmp(verb, "pause") != 0)
+		return;
+	env->paused = false;
+	(void)env_save(env);
+	migrate_thaw(env);
+}
+
 static void pause_answered(struct env *env, int r, const struct entry_head *e, void *userdata)
 {
 	struct call *call = userdata;
@@ -312,6 +331,7 @@ static void pause_answered(struct env *env, int r, const struct entry_head *e, v
 	int error = r < 0 ? -r : ((const struct entry_done *)e)->error;
 
 	if (error && error != ESRCH) {
+		pause_failed(env, verb);
 		call_fail(call, life_code(-error), env->name, NULL,
 			  "environment '%s' cannot be %sd: %s", env->name, verb, strerror(error));
 		return;
@@ -347,9 +367,11 @@ static void pause_or_resume(struct call *call, bool pause)
 		if (r < 0)
 			link_forget(env, m.request);
 	}
-	if (r < 0)
+	if (r < 0) {
+		pause_failed(env, call->verb->name);
 		call_fail(call, life_code(r), env->name, NULL, "environment '%s' cannot be %s: %s",
 			  env->name, pause ? "paused" : "resumed", strerror(-r));
+	}
 }
 
 void life_pause(struct call *call)

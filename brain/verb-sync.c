@@ -472,8 +472,11 @@ static void down_end(struct down *d)
 
 static void down_stopped(struct env *env, void *userdata)
 {
-	(void)env;
-	down_end(userdata);
+	struct down *d = userdata;
+
+	if (env->wanted) /* it could not be stopped */
+		(void)json_array_append_new(d->running, json_string(env->name));
+	down_end(d);
 }
 
 /* All barriers are over: stop what is to be stopped. */
