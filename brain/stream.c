@@ -203,14 +203,19 @@ static void on_notify(struct call *call, const char *method, json_t *params)
 		(void)job_resize(s->watch.job, (uint32_t)rows, (uint32_t)cols);
 }
 
+static void set_timer(struct stream *s, uint64_t ms);
+
 static void on_timer(uv_timer_t *t)
 {
 	struct stream *s = container_of(t, struct stream, timer);
 
-	if (s->cancelled)
-		(void)job_signal(s->watch.job, SIGKILL, "user");
-	else
+	if (!s->cancelled) {
 		finish(s);
+		return;
+	}
+	/* Until it is over: a line that is down, or falls, takes no signal along. */
+	(void)job_signal(s->watch.job, SIGKILL, "user");
+	set_timer(s, KILL_MS);
 }
 
 static void set_timer(struct stream *s, uint64_t ms)
