@@ -140,7 +140,7 @@ static void run_exit(uv_process_t *p, int64_t status, int sig)
 	run->sig = sig;
 	/* What it wrote is in the pipe by now. */
 	if (uv_fileno((uv_handle_t *)&run->out, &fd) == 0) {
-		while ((n = read(fd, tmp, sizeof(tmp))) > 0)
+		while (!run->too_large && (n = read(fd, tmp, sizeof(tmp))) > 0)
 			if (buf_add(&run->answer, tmp, (size_t)n) < 0)
 				run->too_large = true;
 	}
