@@ -111,10 +111,17 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 		return;
 	p = push_find(ap, m->push);
 	if (!p) {
-		/* With none free the APPLY that names it finds nothing, and says so. */
-		p = push_find(ap, 0);
-		if (!p || m->offset != 0)
+		/* With none free the oldest goes: its APPLY does not come, or finds nothing. */
+		if (m->offset != 0)
 			return;
+		p = push_find(ap, 0);
+		if (!p) {
+			p = &ap->pushes[0];
+			for (unsigned i = 1; i < PUSHES; i++)
+				if (ap->pushes[i].number < p->number)
+					p = &ap->pushes[i];
+			push_end(p);
+		}
 		*p = (struct push){.number = m->push, .fd = -1};
 		root = sync_root_fd(ap->sync);
 		p->fd = root < 0 ? root : unnamed_file(root);
