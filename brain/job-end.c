@@ -164,9 +164,9 @@ int job_on_exit(struct env *env, const struct entry_head *e)
 	r = intake_check_number(env, m->number);
 	if (r < 0)
 		return r;
-	if (env->failed) /* nothing is recorded any more: it stays there for the next limbd */
-		return 0;
 	if (!j || j->env != env || j->over) {
+		if (env->failed) /* maybe not recorded: it stays there for the next limbd */
+			return 0;
 		f.job = (char *)m->job;
 		return link_send(env, WIRE_JOB_FORGET, &f.base, NULL, 0);
 	}
