@@ -306,11 +306,12 @@ static void change_done(struct file_call *f)
 
 static bool take_base(struct call *call, struct rewrite *c)
 {
+	const json_t *v = json_object_get(call->params, "base_sha256");
 	const char *text = call_str(call, "base_sha256");
 
-	c->given = text != NULL;
-	return !text || (strncmp(text, "sha256:", 7) == 0 &&
-			 text_unhex(c->wanted, sizeof(c->wanted), text + 7) == 0);
+	c->given = v && !json_is_null(v);
+	return !c->given || (text && strncmp(text, "sha256:", 7) == 0 &&
+			     text_unhex(c->wanted, sizeof(c->wanted), text + 7) == 0);
 }
 
 static struct file_call *change_new(struct call *call)
