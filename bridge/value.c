@@ -8,6 +8,8 @@ json_t *value_text(const void *data, size_t n)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 
+	if (n == 0 || text_utf8_ok(data, n))
+		return json_stringn_nocheck(n ? data : "", n);
 	if (text_utf8_replace(&b, data, n) < 0)
 		return NULL;
 	return json_stringn((const char *)buf_data(&b), buf_len(&b));
