@@ -37,8 +37,10 @@ struct copy {
 	struct content_ref ref;
 
 	uv_work_t work;
-	bool working; /* into: a thread has it; it is not freed before that is over */
-	int ended;    /* ... and this is why it will be */
+	bool working;	  /* into: a thread has it; it is not freed before that is over */
+	int ended;	  /* ... and this is why it will be */
+	uv_timer_t pause; /* until the line has room */
+	bool pause_made;
 	int result;
 	char problem[300];
 };

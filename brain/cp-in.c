@@ -12,7 +12,9 @@
 
 enum {
 	PIECE = 256 << 10,
-	ASK_MS = 60000,
+	ASK_MS = 60000, /* without any progress */
+	LINE_HIGH = 4 << 20,
+	PAUSE_MS = 5,
 	ITEMS_MAX = 1 << 20,
 };
 
@@ -280,8 +282,49 @@ static void into_next(struct copy *c)
 		copy_fail(c, r, "it cannot be asked");
 }
 
-/* The answer comes for the whole item; until then more pieces: OUT_LIMIT of link-out.c bounds
- * what waits for the line. */
+static void item_fail(struct copy *c, int r)
+{
+	link_forget(c->env, c->request);
+	copy_fail(c, r, "cannot read the source");
+}
+
+static void pause_over(uv_timer_t *t);
+
+/* What waits for the line is bounded. */
+static bool line_is_full(struct copy *c)
+{
+	if (link_queued(c->env) < LINE_HIGH)
+		return false;
+	if (!c->pause_made)
+		(void)uv_timer_init(c->env->brain->loop, &c->pause);
+	c->pause_made = true;
+	(void)uv_timer_start(&c->pause, pause_over, PAUSE_MS, 0);
+	return true;
+}
+
+static void item_go_on(struct copy *c)
+{
+	int r;
+
+	if (line_is_full(c))
+		return;
+	r = work_begin(c, item_work, item_worked);
+	if (r < 0)
+		item_fail(c, r);
+}
+
+/* A line that falls meanwhile, or moves nothing, ends the request and with it the copy. */
+static void pause_over(uv_timer_t *t)
+{
+	struct copy *c = container_of(t, struct copy, pause);
+
+	if (!c->from_stdin)
+		item_go_on(c);
+	else if (!line_is_full(c))
+		call_pause(c->call, false);
+}
+
+/* The answer comes for the whole item; until then more pieces. */
 static void item_worked(uv_work_t *w, int status)
 {
 	struct copy *c = container_of(w, struct copy, work);
@@ -296,12 +339,13 @@ static void item_worked(uv_work_t *w, int status)
 	if (r == 0)
 		r = link_send_raw(c->env, buf_data(&c->frames), buf_len(&c->frames));
 	buf_clear(&c->frames);
-	if (r == 0 && !c->item_sent)
-		r = work_begin(c, item_work, item_worked);
 	if (r < 0) {
-		link_forget(c->env, c->request);
-		copy_fail(c, r, "cannot read the source");
+		item_fail(c, r);
+		return;
 	}
+	link_extend(c->env, c->request, ASK_MS);
+	if (!c->item_sent)
+		item_go_on(c);
 }
 
 static void listed(uv_work_t *w, int status)
@@ -337,7 +381,11 @@ static void stdin_piece(struct call *call, const void *data, size_t n, bool eof)
 	if (r < 0) {
 		link_forget(c->env, c->request);
 		copy_fail(c, r, "cannot be sent");
+		return;
 	}
+	link_extend(c->env, c->request, ASK_MS);
+	if (!c->item_sent && line_is_full(c))
+		call_pause(call, true);
 }
 
 int cp_in_begin(struct copy *c)

@@ -78,6 +78,14 @@ void link_answer(struct env *env, uint64_t request, int r, const struct entry_he
 	e->fn(env, r, h, e->userdata);
 }
 
+void link_extend(struct env *env, uint64_t request, uint64_t deadline_ms)
+{
+	struct expectation *e = expectation_find(env, request);
+
+	if (e)
+		(void)uv_timer_start(&e->timer, expectation_late, deadline_ms, 0);
+}
+
 void link_forget(struct env *env, uint64_t request)
 {
 	struct expectation *e = expectation_find(env, request);

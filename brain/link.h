@@ -57,6 +57,8 @@ int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *
 /* For handlers: the one who waits for this request is told. *keep: stays registered (TREE_PART
  * before the last). */
 void link_answer(struct env *env, uint64_t request, int r, const struct entry_head *e, bool keep);
+/* Something has moved: the deadline begins anew. */
+void link_extend(struct env *env, uint64_t request, uint64_t deadline_ms);
 void link_forget(struct env *env, uint64_t request);
 
 /* The line is another env's from now on, which has none; what was asked over it is answered

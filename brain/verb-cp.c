@@ -12,6 +12,11 @@
 
 #include "brain/link.h"
 
+static void pause_closed(uv_handle_t *h)
+{
+	free(container_of((uv_timer_t *)h, struct copy, pause));
+}
+
 static void copy_free(struct copy *c)
 {
 	for (size_t i = 0; i < c->n_items; i++)
@@ -22,7 +27,10 @@ static void copy_free(struct copy *c)
 	buf_done(&c->frames);
 	free(c->host);
 	free(c->inner);
-	free(c);
+	if (c->pause_made)
+		uv_close((uv_handle_t *)&c->pause, pause_closed);
+	else
+		free(c);
 }
 
 static void copy_detach(struct copy *c)
