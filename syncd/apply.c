@@ -341,7 +341,10 @@ static int put_over_base(const struct change *c, int dir, const char *temp, cons
 		return r;
 	/* A file system without the flag: what is between the look and the rename is lost. */
 	r = base_check(c, dir, name);
-	return r < 0 ? r : move_into_place(dir, temp, name, false);
+	if (r == 0)
+		return move_into_place(dir, temp, name, false);
+	(void)unlinkat(dir, temp, 0); /* ours yet: nothing was exchanged */
+	return r;
 }
 
 static int keep_attrs(int dir, const char *temp, const struct stat *st)
