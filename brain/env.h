@@ -41,8 +41,6 @@ struct removals {
 	bool labelled;
 };
 
-/* Removals and nothing else, close upon one another, of which nobody was told yet that they are
- * durable. */
 /* SHA-256 of each content that was read from the packs, checked and sent, in the restore that
  * goes on. */
 struct brought {
@@ -50,6 +48,8 @@ struct brought {
 	size_t n, cap;
 };
 
+/* Removals and nothing else, close upon one another, of which nobody was told yet that they are
+ * durable. */
 struct removal_run {
 	uint64_t last_ms, before_seq; /* 0: none */
 	bool removes;

@@ -14,6 +14,7 @@ enum {
 	PART_ENTRIES = 256,
 	PART_BYTES = 256 << 10,
 	FEEDS_MAX = 64,
+	BROUGHT_MAX = 1 << 20, /* an environment may ask for the same again and again */
 };
 
 struct feed {
@@ -385,7 +386,7 @@ static void note_brought(struct env *env, const struct feed *f)
 {
 	struct brought *b = &env->brought;
 
-	if (!env->restoring || !f->n_read)
+	if (!env->restoring || !f->n_read || b->n + f->n_read > BROUGHT_MAX)
 		return;
 	if (b->n + f->n_read > b->cap) {
 		size_t cap = (b->n + f->n_read) * 2;
