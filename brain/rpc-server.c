@@ -204,12 +204,17 @@ void call_progress(struct call *call, const char *text, uint64_t files, uint64_t
 	json_decref(o);
 }
 
+bool call_has_room(const struct call *call)
+{
+	return !call->client || call->client->queued < RPC_QUEUE_HIGH;
+}
+
 bool call_bytes(struct call *call, enum rpc_kind kind, const void *data, size_t n)
 {
 	if (!call->client)
 		return true;
 	client_send(call->client, kind, data, n);
-	return !call->client || call->client->queued < RPC_QUEUE_HIGH;
+	return call_has_room(call);
 }
 
 bool call_notify(struct call *call, const char *method, json_t *params)
@@ -219,7 +224,7 @@ bool call_notify(struct call *call, const char *method, json_t *params)
 
 	client_send_json(call->client, o);
 	json_decref(o);
-	return !call->client || call->client->queued < RPC_QUEUE_HIGH;
+	return call_has_room(call);
 }
 
 /* A string, or {"base64": ...} decoded in place (once) into a string that JSON itself could

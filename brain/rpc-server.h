@@ -50,6 +50,7 @@ void call_progress(struct call *call, const char *text, uint64_t files, uint64_t
 /* Bytes for the client; false: its queue is above RPC_QUEUE_HIGH, wait for on_drained. */
 #define RPC_QUEUE_HIGH (1u << 20)
 bool call_bytes(struct call *call, enum rpc_kind kind, const void *data, size_t n);
+bool call_has_room(const struct call *call);
 /* A notification; params are stolen. The answer is that of call_bytes(). */
 bool call_notify(struct call *call, const char *method, json_t *params);
 /* Nothing more is read from the client for now; no call stays so. */

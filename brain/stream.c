@@ -95,6 +95,9 @@ static bool pump(struct stream *s)
 
 	if (s->how == STREAM_QUIET || s->cancelled)
 		return true;
+	/* More output may come while the client has not taken what was there. */
+	if (!call_has_room(s->call))
+		return false;
 	s->stalled[0] = s->stalled[1] = false;
 	for (;;) {
 		bool sent = false;
