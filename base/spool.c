@@ -8,8 +8,9 @@
 
 enum {
 	BLOCK = 4096,
-	GAP_STEP = 64 << 10, /* punched at once, while the job writes */
-	ACK_STEP = 256 << 10,
+	GAP_STEP_MIN = 64 << 10, /* punched at once, while the job writes */
+	GAP_STEP_MAX = 1 << 20,
+	ACK_STEP = 1 << 20,
 };
 
 static void punch(int fd, uint64_t from, uint64_t to)
@@ -23,13 +24,14 @@ static void punch(int fd, uint64_t from, uint64_t to)
 static void leave_out(struct spool *s)
 {
 	uint64_t half = ALIGN_UP(s->limit_bytes / 2, (uint64_t)BLOCK), end;
+	uint64_t step = MIN(MAX(half / 4, (uint64_t)GAP_STEP_MIN), (uint64_t)GAP_STEP_MAX);
 
-	if (s->limit_bytes == 0 || s->total < s->acked + 2 * half + GAP_STEP)
+	if (s->limit_bytes == 0 || s->total < s->acked + 2 * half + step)
 		return;
 	if (s->gap_start == s->gap_end)
 		s->gap_start = s->gap_end = ALIGN_UP(s->acked + half, (uint64_t)BLOCK);
 	end = (s->total - half) / BLOCK * BLOCK;
-	if (end < s->gap_end + GAP_STEP)
+	if (end < s->gap_end + step)
 		return;
 	punch(s->fd, s->gap_end, end);
 	s->gap_end = end;

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <termios.h>
 
 #include "base/buf.h"
@@ -161,6 +163,15 @@ static int die_of_pipe(void)
 	return 128 + SIGPIPE;
 }
 
+/* Nothing will ever come from it: the job gets its own, and nobody is woken for its end. */
+static bool is_null_device(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && major(st.st_rdev) == 1 &&
+	       minor(st.st_rdev) == 3;
+}
+
 /* Whose stdin is the job's: of exec all; attach only where a person sits, as the end of a
  * script's input is not meant for the job. */
 static bool takes_stdin(const struct args *args, bool tty)
@@ -170,7 +181,7 @@ static bool takes_stdin(const struct args *args, bool tty)
 	switch (args->verb->name[0]) {
 	case 'a': return terminal && !args->json;
 	case 'w': return false;
-	default: return tty || !(args->json && terminal);
+	default: return tty || !((args->json && terminal) || is_null_device(STDIN_FILENO));
 	}
 }
 

@@ -24,6 +24,7 @@ struct barrier {
 	int error;
 	uint64_t since, cookie, start_ms, deadline_ms, marks;
 	uint32_t settle_ms;
+	pid_t below; /* whose mappings are looked at; 0: all */
 	sync_done_fn done;
 	void *userdata;
 	Limbwire__Unsettled *unsettled;
@@ -92,7 +93,7 @@ static void maps_work(uv_work_t *req)
 {
 	struct barrier *b = req->data;
 
-	if (maps_find(b->device, b->sy->root.path, &b->inodes, &b->n_inodes) < 0)
+	if (maps_find(b->device, b->sy->root.path, b->below, &b->inodes, &b->n_inodes) < 0)
 		b->n_inodes = 0;
 }
 
@@ -393,6 +394,7 @@ int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint3
 		return -ENOMEM;
 	b->sy = sy;
 	b->since = since_mark;
+	b->below = since_mark ? sy->processes : 0;
 	b->start_ms = clock_mono_ms();
 	b->deadline_ms = b->start_ms + deadline_ms;
 	b->settle_ms = settle_ms;
@@ -416,4 +418,9 @@ int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint3
 uint64_t sync_mark(struct sync *sy)
 {
 	return sy->dirty.epoch++;
+}
+
+void sync_set_processes(struct sync *sy, pid_t above)
+{
+	sy->processes = above;
 }

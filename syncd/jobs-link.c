@@ -114,9 +114,12 @@ static int ask_spawner(struct jobs *js, int link)
 	if (js->spawner >= 0)
 		(void)close(js->spawner);
 	js->spawner = -1;
+	/* One that is gone may have left jobs of its own. */
+	js->elsewhere |= js->spawner_pid > 0;
 	if (js->spawner_pid > 0)
 		(void)waitpid(js->spawner_pid, NULL, WNOHANG);
 	r = spawner_start(&js->spawner, &js->spawner_pid);
+	sync_set_processes(js->sync, r < 0 || js->elsewhere ? 0 : js->spawner_pid);
 	return r < 0 ? r : spawner_ask(js->spawner, js->dir_fd, link);
 }
 
@@ -508,6 +511,7 @@ void jobs_adopt_dirs(struct jobs *js)
 	for (size_t i = 0; i < n; i++)
 		adopt_dir(js, names[i]);
 	file_names_free(names, n);
+	js->elsewhere |= n > 0;
 	if (n > 0)
 		jobs_watch_ends(js);
 }

@@ -81,6 +81,7 @@ struct jobs {
 
 	int spawner;
 	pid_t spawner_pid;
+	bool elsewhere; /* some jobs are not below the spawner */
 	struct holder_link *links;
 	unsigned n_spares;
 	unsigned failures; /* spares that died one after the other */

@@ -15,6 +15,7 @@ enum {
 	READ_BYTES = 64 * 1024,
 	INODES_MAX = 100 * 1000,
 	PATH_BYTES = 4096,
+	PIDS_MAX = 64 * 1024,
 };
 
 /* linux/fs.h of 6.11. A kernel without it answers ENOTTY, and /proc/PID/maps is read: the
@@ -153,18 +154,132 @@ static int one_process(struct found *f, int proc, const char *pid)
 	return 0;
 }
 
-int maps_find(uint64_t device, const char *root_path, uint64_t **ret_inodes, size_t *ret_n)
+static int all_processes(struct found *f, DIR *proc)
 {
-	struct found f = {.device = device, .root = root_path, .root_len = strlen(root_path)};
 	struct dirent *e;
 	int r = 0;
+
+	while (r == 0 && (e = readdir(proc)))
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			r = one_process(f, dirfd(proc), e->d_name);
+	return r;
+}
+
+/* ---- the descendants of one ---- */
+
+struct pids {
+	pid_t *list;
+	size_t n, cap;
+};
+
+static int add_pid(struct pids *p, pid_t pid)
+{
+	if (p->n == PIDS_MAX)
+		return -E2BIG;
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? 2 * p->cap : 64;
+		pid_t *list = reallocarray(p->list, cap, sizeof(*list));
+
+		if (!list)
+			return -ENOMEM;
+		p->list = list;
+		p->cap = cap;
+	}
+	p->list[p->n++] = pid;
+	return 0;
+}
+
+/* Adds the children of one thread; -ENOENT: it is gone, or the kernel does not list them. */
+static int add_children(struct pids *p, int proc, pid_t pid, const char *tid)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(PIDS_MAX * 8);
+	cleanup_close int fd = -1;
+	char path[64], *s, *end;
+	uint8_t *room;
+	ssize_t n;
+	int r = 0;
+
+	(void)snprintf(path, sizeof(path), "%d/task/%.20s/children", (int)pid, tid);
+	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	do {
+		r = buf_reserve(&b, READ_BYTES, &room);
+		if (r < 0)
+			return r;
+		n = read(fd, room, READ_BYTES);
+		if (n > 0)
+			buf_commit(&b, (size_t)n);
+	} while (n > 0);
+	r = buf_add_u8(&b, '\0');
+	for (s = (char *)b.mem + b.start; r == 0; s = end) {
+		long child = strtol(s, &end, 10);
+
+		if (end == s)
+			break;
+		r = add_pid(p, (pid_t)child);
+	}
+	return r;
+}
+
+/* Every thread has children of its own. */
+static int add_all_children(struct pids *p, int proc, pid_t pid)
+{
+	char path[32];
+	struct dirent *e;
+	int fd, r = 0;
+	DIR *tasks;
+
+	(void)snprintf(path, sizeof(path), "%d/task", (int)pid);
+	fd = openat(proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	tasks = fd < 0 ? NULL : fdopendir(fd);
+	if (!tasks) {
+		if (fd >= 0)
+			(void)close(fd);
+		return fd < 0 ? -errno : -ENOMEM;
+	}
+	while (r >= 0 && (e = readdir(tasks)))
+		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+			r = add_children(p, proc, pid, e->d_name);
+	(void)closedir(tasks);
+	return r;
+}
+
+static int processes_below(struct found *f, int proc, pid_t below)
+{
+	struct pids p = {0};
+	char name[16];
+	int r;
+
+	r = add_pid(&p, below);
+	if (r == 0)
+		r = add_all_children(&p, proc, below);
+	for (size_t i = 0; r == 0 && i < p.n; i++) {
+		(void)snprintf(name, sizeof(name), "%d", (int)p.list[i]);
+		r = one_process(f, proc, name);
+		if (r < 0 || i == 0)
+			continue;
+		r = add_all_children(&p, proc, p.list[i]);
+		if (r == -ENOENT || r == -ESRCH) /* it has ended meanwhile */
+			r = 0;
+	}
+	free(p.list);
+	return r;
+}
+
+int maps_find(uint64_t device, const char *root_path, pid_t below, uint64_t **ret_inodes,
+	      size_t *ret_n)
+{
+	struct found f = {.device = device, .root = root_path, .root_len = strlen(root_path)};
 	DIR *proc = opendir("/proc");
+	int r = -ENOENT;
 
 	if (!proc)
 		return -errno;
-	while (r == 0 && (e = readdir(proc)))
-		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-			r = one_process(&f, dirfd(proc), e->d_name);
+	if (below > 0)
+		r = processes_below(&f, dirfd(proc), below);
+	if (r < 0)
+		r = all_processes(&f, proc);
 	(void)closedir(proc);
 	if (r < 0) {
 		free(f.inodes);

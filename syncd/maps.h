@@ -10,9 +10,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Inodes, each at most once, owned by the caller. device as stat has it; files whose path lies
- * beneath root_path count, too (overlay file systems show other devices). Any thread. */
-int maps_find(uint64_t device, const char *root_path, uint64_t **ret_inodes, size_t *ret_n);
+ * beneath root_path count, too (overlay file systems show other devices). below: of this
+ * process and its descendants only, if the kernel can list them; 0: of all. Any thread. */
+int maps_find(uint64_t device, const char *root_path, pid_t below, uint64_t **ret_inodes,
+	      size_t *ret_n);
 
 #endif

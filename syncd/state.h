@@ -65,6 +65,7 @@ struct sync {
 	bool set_mark;	   /* the root is to get `mark` */
 	bool fill_foreign;
 	bool closing;
+	pid_t processes; /* jobs are below it; 0: not known */
 	uint64_t incarnation;
 	uint64_t tree_request;
 	uint64_t next_id, end_id;

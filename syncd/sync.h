@@ -87,6 +87,10 @@ uint64_t sync_mark(struct sync *sy);
 int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint32_t deadline_ms,
 		 sync_done_fn done, void *userdata);
 
+/* All jobs are descendants of this process; 0: not known. At the end of a job only their
+ * mappings of files are looked at; a barrier from ever looks at all processes. */
+void sync_set_processes(struct sync *sy, pid_t above);
+
 /* ---- the rest ---- */
 
 void sync_on_tree_get(struct sync *sy,

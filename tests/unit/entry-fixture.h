@@ -227,6 +227,7 @@ static inline void make_tails(struct buf *b)
 	struct entry_job_list list = {.n = 1};
 	struct entry_job_known known = {.job = "j-9"};
 	struct entry_job started = {.job = "j-1", .request = 4, .detail_len = 3};
+	struct entry_job_input input = {.job = "j-1", .bytes = 70000};
 	static const uint16_t texts[] = {ENTRY_ERROR, ENTRY_BYE, ENTRY_HOSTILE};
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -236,6 +237,7 @@ static inline void make_tails(struct buf *b)
 	assert_int_equal(entry_add(b, ENTRY_JOB_OUTPUT, &out, sizeof(out), "abc", 3), 0);
 	assert_int_equal(entry_add(b, ENTRY_JOB_LIST, &list, sizeof(list), &known, sizeof(known)),
 			 0);
+	assert_int_equal(entry_add(b, ENTRY_JOB_INPUT, &input, sizeof(input), NULL, 0), 0);
 	assert_int_equal(entry_add(b, ENTRY_JOB_STARTED, &started, sizeof(started), "cwd", 3), 0);
 }
 

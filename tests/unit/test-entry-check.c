@@ -198,6 +198,9 @@ static void others_that_break_a_rule(void **state)
 	REFUSED(ENTRY_JOB_OUTPUT, struct entry_job_output, x->stream = 3, "stream");
 	REFUSED(ENTRY_JOB_OUTPUT, struct entry_job_output, x->offset = 1ull << 63, "offset");
 	REFUSED(ENTRY_JOB_OUTPUT, struct entry_job_output, x->len = UINT32_MAX, "longer");
+	REFUSED(ENTRY_JOB_INPUT, struct entry_job_input, x->bytes = 1ull << 63, "offset");
+	REFUSED(ENTRY_JOB_INPUT, struct entry_job_input, memset(x->job, 'j', sizeof(x->job)),
+		"without end");
 	REFUSED(ENTRY_JOB_LIST, struct entry_job_list, x->n = 4097, "too many");
 	REFUSED(ENTRY_JOB_LIST, struct entry_job_list, x->n = 2, "longer");
 	REFUSED(ENTRY_PACK, struct entry_pack, x->offset = 0, "offset");

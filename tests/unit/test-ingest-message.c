@@ -401,6 +401,19 @@ static void job_list(void **state)
 	assert_int_equal(e->n, 0);
 }
 
+static void job_input(void **state)
+{
+	Limbwire__JobInputHad m = LIMBWIRE__JOB_INPUT_HAD__INIT;
+	const struct entry_job_input *e;
+
+	m.job = (char *)"j-1";
+	m.bytes = 1ull << 40;
+	rig_say(&rig, WIRE_JOB_INPUT_HAD, &m.base, NULL, 0);
+	e = rig_entry(&rig, ENTRY_JOB_INPUT);
+	assert_string_equal(e->job, "j-1");
+	assert_int_equal(e->bytes, 1ull << 40);
+}
+
 static void processes(void **state)
 {
 	const size_t n = 4200;
@@ -467,8 +480,8 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 	static const struct CMUnitTest tests[] = {
-		TEST(texts), TEST(barrier), TEST(status),   TEST(restore),
-		TEST(trees), TEST(jobs),    TEST(job_list), TEST(processes),
+		TEST(texts), TEST(barrier),  TEST(status),    TEST(restore),   TEST(trees),
+		TEST(jobs),  TEST(job_list), TEST(job_input), TEST(processes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,9 @@
 /* Whatever is done below a watched root, the brain's tree is equal after a barrier. */
+#include "syncd/maps.h"
 #include "tests/unit/sync-fixture.h"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 static int start(void **state)
 {
@@ -92,6 +94,63 @@ static void test_mapped(void **state)
 	}
 	assert_int_equal(munmap(p, 100000), 0);
 	assert_int_equal(close(fd), 0);
+	(void)check();
+}
+
+static bool maps_has(uint64_t device, pid_t below, uint64_t inode)
+{
+	uint64_t *list;
+	bool has = false;
+	size_t n;
+
+	assert_int_equal(maps_find(device, "/nowhere", below, &list, &n), 0);
+	for (size_t i = 0; i < n; i++)
+		has |= list[i] == inode;
+	free(list);
+	return has;
+}
+
+/* Mappings are found in a process, in its descendants, and not elsewhere when only those count. */
+static void test_mapped_below(void **state)
+{
+	struct stat st;
+	pid_t child;
+	int fd, p[2];
+	char c;
+	void *m;
+
+	(void)state;
+	sh("head -c 4096 /dev/zero >below");
+	fd = openat(root_fd, "below", O_RDWR | O_CLOEXEC);
+	assert_int_equal(fstat(fd, &st), 0);
+	m = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(m, MAP_FAILED);
+	assert_int_equal(pipe(p), 0);
+	/* The grandchild keeps the mapping, the child does not. */
+	child = fork();
+	if (child == 0) {
+		pid_t grandchild = fork();
+
+		if (grandchild != 0)
+			(void)munmap(m, 4096);
+		if (grandchild != 0 && write(p[1], "x", 1) == 1)
+			(void)waitpid(grandchild, NULL, 0);
+		else
+			c = (char)read(p[0], &c, 1);
+		_exit(0);
+	}
+	assert_int_equal(read(p[0], &c, 1), 1);
+	assert_true(maps_has(st.st_dev, 0, st.st_ino));
+	assert_true(maps_has(st.st_dev, getpid(), st.st_ino));
+	assert_true(maps_has(st.st_dev, child, st.st_ino));
+	assert_int_equal(munmap(m, 4096), 0);
+	assert_true(maps_has(st.st_dev, child, st.st_ino));
+	assert_int_equal(write(p[1], "y", 1), 1);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_false(maps_has(st.st_dev, getpid(), st.st_ino));
+	(void)close(p[0]);
+	(void)close(p[1]);
+	(void)close(fd);
 	(void)check();
 }
 
@@ -287,14 +346,23 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_new_directories), T(test_overflow),
-		T(test_watch_limit),	 T(test_parent_renamed),
-		T(test_mapped),		 T(test_one_after_the_other),
-		T(test_mass_delete),	 T(test_moved_in_and_out),
-		T(test_atomic_saves),	 T(test_directory_becomes_link),
-		T(test_busy_first_scan), T(test_hidden_edits),
-		T(test_odd_names),	 T(test_special_files),
-		T(test_deep_paths),	 T(test_modes),
+		T(test_new_directories),
+		T(test_overflow),
+		T(test_watch_limit),
+		T(test_parent_renamed),
+		T(test_mapped),
+		T(test_mapped_below),
+		T(test_one_after_the_other),
+		T(test_mass_delete),
+		T(test_moved_in_and_out),
+		T(test_atomic_saves),
+		T(test_directory_becomes_link),
+		T(test_busy_first_scan),
+		T(test_hidden_edits),
+		T(test_odd_names),
+		T(test_special_files),
+		T(test_deep_paths),
+		T(test_modes),
 		T(test_hard_links),
 	};
 
