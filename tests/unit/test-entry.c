@@ -65,7 +65,7 @@ static void all_types_are_right(void **state)
 		buf_consume(&b, (size_t)len);
 		n++;
 	}
-	assert_int_equal(n, 25);
+	assert_int_equal(n, 26);
 	buf_done(&b);
 }
 
