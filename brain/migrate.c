@@ -374,6 +374,8 @@ static void take_unsupported(struct move *m, const struct entry_head *e)
 								      field, (size_t)u->field_len));
 }
 
+static void first_copied(struct env *guest, int r, const struct entry_head *e, void *userdata);
+
 static int copy(struct move *m, uint64_t seq, link_answer_fn fn)
 {
 	Limbwire__Restore q = LIMBWIRE__RESTORE__INIT;
@@ -387,6 +389,8 @@ static int copy(struct move *m, uint64_t seq, link_answer_fn fn)
 		return r;
 	q.at_seq = seq;
 	q.hold = true;
+	/* Else the first sync of the new life, the lease's perhaps, would wait for all of it. */
+	q.durable = fn == first_copied;
 	q.deadline_ms = RESTORE_MS - 1000;
 	r = link_send(m->guest, WIRE_RESTORE, &q.base, NULL, 0);
 	if (r < 0)
@@ -421,6 +425,27 @@ static void final_copied(struct env *guest, int r, const struct entry_head *e, v
 		lease(userdata);
 }
 
+static int note_change(const struct index_recent *change, void *userdata)
+{
+	(void)change;
+	*(bool *)userdata = true;
+	return 1;
+}
+
+/* Is the tree another one than it was at that point? */
+static bool has_changed(struct env *env, uint64_t since)
+{
+	struct index_txn *t;
+	bool changed = false;
+
+	if (env_read_begin(env, &t) < 0)
+		return true;
+	if (index_recent(t, since, note_change, &changed) < 0)
+		changed = true; /* too long ago to tell */
+	index_read_end(t);
+	return changed;
+}
+
 static void final_durable(int r, uint64_t seq, void *userdata)
 {
 	struct move *m = userdata;
@@ -431,6 +456,11 @@ static void final_durable(int r, uint64_t seq, void *userdata)
 		(void)json_object_set_new(m->env->migration, "left",
 					  left_entry(m->env, env_seq(m->env)));
 		r = env_save(m->env);
+	}
+	if (r == 0 && !has_changed(m->env, m->base_seq)) {
+		m->seq = env_seq(m->env);
+		lease(m);
+		return;
 	}
 	if (r == 0)
 		r = copy(m, env_seq(m->env), final_copied);

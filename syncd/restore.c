@@ -60,7 +60,7 @@ struct restore {
 	enum phase phase;
 	uint64_t request; /* of the RESTORE */
 	uint64_t tree_request, next_request;
-	bool empty_root, hold;
+	bool empty_root, hold, durable;
 	int root;
 	struct rtree tree;
 	struct rwriter writer; /* of the loop: large files */
@@ -135,7 +135,11 @@ static void on_work(uv_work_t *work)
 		for (struct rentry *l = r->links; l && b->report.error == 0; l = l->next)
 			rwrite_link(&w, l, &b->report);
 		break;
-	case ATTRS: rwrite_dir_attrs(&w, &r->tree, &b->report); break;
+	case ATTRS:
+		rwrite_dir_attrs(&w, &r->tree, &b->report);
+		if (r->durable && b->report.error == 0)
+			b->report.error = io_syncfs(r->root, "restore.sync");
+		break;
 	case TREE:
 	case ADOPT:
 	case OVER: break;
@@ -613,6 +617,7 @@ int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
 		.next_request = request_first,
 		.empty_root = m->empty_root,
 		.hold = m->hold,
+		.durable = m->durable,
 		.tree = {.base = base},
 		.root = take_fd(&root),
 	};

@@ -13,7 +13,7 @@
  *	ADOPT	every entry into the shadow, a part per turn of the loop
  *
  * then RESTORED. What ends early leaves a part of the tree behind; the next
- * RESTORE begins from the beginning. Nothing is synced to disk: the journal has
+ * RESTORE begins from the beginning. Nothing is synced to disk unless asked for: the journal has
  * all of it.
  */
 #ifndef SYNCD_RESTORE_H
