@@ -168,4 +168,20 @@ test_expect 'what was done in the old root later is the fork NAME~1, and overwri
 	rm -rf lap
 '
 
+test_expect 'what changes until the last moment is there; a job begins anew where it is told to' '
+	limb create m --provider local --from tree
+	limb exec -d m -- sh -c "i=0; while :; do i=\$((i + 1)); echo \$i >count.new; mv count.new count; echo x >>grows; sleep 0.01; done"
+	wait_for "test -e \"$(root_of m)/grows\""
+	limb migrate m --to local --jobs restart --json >moved.json
+	jq -e ".equal and .jobs[0].action == \"restarted\"" moved.json
+	limb jobs m --json >jobs.json
+	jq -e "[.jobs[].job_id] == [\"$(moved .jobs[0].restarted_as)\"]" jobs.json
+	wait_for "test \"\$(cat \"$(root_of m)/count\")\" -gt 1"
+	limb signal "$(moved .jobs[0].restarted_as)" KILL
+	wait_for "test \"\$(status_of m .counts.jobs_running)\" = 0"
+	verify_equal m
+	limb journal verify m
+	limb rm m
+'
+
 test_done
