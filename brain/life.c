@@ -204,7 +204,7 @@ void life_provider_create(struct life *l, life_next_fn next)
 {
 	struct provider_error err = {"io_error",
 				     "cannot run its provider; `limb create` knows bwrap, local, "
-				     "ssh, command, or the path of an executable",
+				     "container, ssh, command, or the path of an executable",
 				     NULL};
 
 	l->next = next;

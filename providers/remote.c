@@ -155,9 +155,9 @@ static json_t *failure_of_call(const struct remote *rm, const struct remote_end 
 	if (end->late)
 		return provider_failure("timed_out", NULL, "%s did not answer in time", rm->where);
 	if (!end->began)
-		return provider_failure(
-			"unsupported", NULL, "%s has no sh that runs commands (status %d): %s",
-			rm->where, end->status, last_line(end->said, said, sizeof(said)));
+		return provider_failure("unsupported", NULL, "%s started no sh (status %d): %s",
+					rm->where, end->status,
+					last_line(end->said, said, sizeof(said)));
 	return provider_failure("env_unreachable", NULL, "the line to %s broke (status %d): %s",
 				rm->where, end->status, last_line(end->said, said, sizeof(said)));
 }

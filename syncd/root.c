@@ -95,6 +95,9 @@ int root_check(const struct root *rt)
 		return -ENOENT;
 	if (r < 0)
 		return r;
+	/* Removed where it is mounted from: the path leads to it for ever. */
+	if (st.nlink == 0)
+		return -ENOENT;
 	if (st.inode != rt->st.inode || st.device != rt->st.device || st.mount != rt->st.mount)
 		return -ESTALE;
 	return is_removed(rt->fd) ? -ENOENT : 0;

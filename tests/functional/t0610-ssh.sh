@@ -149,11 +149,11 @@ test_expect 'an account without a shell' '
 	ssh_sshd noshell "ForceCommand echo This account is not available; exit 1"
 	ssh_config noshell noshell
 	ssh_know noshell
-	refused "has no sh that runs commands" "ssh:noshell:$T/there/no"
+	refused "started no sh" "ssh:noshell:$T/there/no"
 	ssh_sshd sftp "ForceCommand internal-sftp"
 	ssh_config sftp sftp
 	ssh_know sftp
-	LIMB_TIME_S=200 refused "has no sh|did not answer|broke" "ssh:sftp:$T/there/no"
+	LIMB_TIME_S=200 refused "started no sh|did not answer|broke" "ssh:sftp:$T/there/no"
 '
 test_expect 'LIMB_SSH and --from, --root say what is wrong with them' '
 	mkdir "$T/src"
