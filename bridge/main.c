@@ -179,6 +179,34 @@ static int run_doctor(const struct places *places, const struct args *args)
 	return run_program("limb-doctor", "bridge", argv, args->json);
 }
 
+/* Ours by name, or a path; what follows the first colon is its target. */
+static int run_provider_test(const struct args *args)
+{
+	const char *provider = text_param(args, "provider"), *colon = strchr(provider, ':');
+	cleanup_free char *name =
+		strndup(provider, colon ? (size_t)(colon - provider) : strlen(provider));
+	cleanup_free char *ours = NULL, *path = NULL,
+			  *syncd = places_program("limb-syncd", "syncd");
+	char *argv[6], **p = argv + 1;
+
+	if (name && !strchr(name, '/') && asprintf(&ours, "providers/%s", name) >= 0)
+		path = places_program(ours, ".");
+	if (!syncd || !name || (!path && !strchr(name, '/')))
+		return failure_print(failure_new("file_not_found", "limb help provider test",
+						 "there is no provider '%s'", name ? name : ""),
+				     args->json);
+	if (args->json)
+		*p++ = (char *)"--json";
+	else if (args->quiet)
+		*p++ = (char *)"-q";
+	*p++ = path ? path : name;
+	*p++ = syncd;
+	if (colon)
+		*p++ = (char *)colon + 1;
+	*p = NULL;
+	return run_program("limb-provider-test", "providers", argv, args->json);
+}
+
 static int run_journal(const struct places *places, const struct args *args)
 {
 	const char *name = text_param(args, "name"), *dir = text_param(args, "dir");
@@ -305,6 +333,7 @@ static int run(const struct args *args)
 	case HANDLE_MCP_CONFIG:
 		return mcp_config_print(&places, text_param(args, "client"),
 					text_param(args, "environment"), args->json);
+	case HANDLE_PROVIDER_TEST: return run_provider_test(args);
 	case HANDLE_JOURNAL: return run_journal(&places, args);
 	default: return call_daemon(&places, args);
 	}

@@ -234,6 +234,8 @@ const struct verb verb_table[] = {
 		{{0}}, NULL, NULL, NULL, NULL},
 	{"file_edit", "replace text in a file", HANDLE_TOOL, EFFECT_CHANGE,
 		{{0}}, NULL, NULL, NULL, NULL},
+	{"provider test", "try what a provider promises", HANDLE_PROVIDER_TEST, EFFECT_RUN,
+		{{"provider", VALUE_PROVIDER, false, "EXECUTABLE[:TARGET]"}}, NULL, NULL, NULL, NULL},
 	{"help", "this list, or what a verb takes", HANDLE_HELP, EFFECT_READ,
 		{{"verb", VALUE_TEXT, true, "VERB"}, {"word", VALUE_TEXT, true, ""}},
 		NULL, NULL, NULL, NULL},

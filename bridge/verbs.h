@@ -74,8 +74,9 @@ enum verb_handler {
 	HANDLE_COPY,   /* one call, with '-' as frames */
 	HANDLE_UP,     /* up.c */
 	HANDLE_DOWN,
-	HANDLE_JOURNAL, /* executes limb-journal */
-	HANDLE_DOCTOR,	/* executes limb-doctor */
+	HANDLE_JOURNAL,	      /* executes limb-journal */
+	HANDLE_DOCTOR,	      /* executes limb-doctor */
+	HANDLE_PROVIDER_TEST, /* executes limb-provider-test */
 	HANDLE_HELP,
 	HANDLE_MCP,	   /* executes limb-mcp */
 	HANDLE_MCP_CONFIG, /* mcp-config.c */
