@@ -129,8 +129,8 @@ test_expect 'B10 its root is removed here: halted, and made again, equal' '
 	rm -rf "$(root_of a)"
 	wait_state a halted
 	limb rebuild a
-	limb exec a -- cat f
 	limb exec a -- sh -c "test ! -e /etc/mine"
+	limb exec a -- sh -c "mkdir -p d; seq 1000 >d/n"
 	verify_equal a
 '
 test_expect 'its container is removed behind our back: made again, equal' '

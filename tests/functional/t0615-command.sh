@@ -61,7 +61,7 @@ test_expect 'its line falls, and comes back; a job goes on and is whole' '
 	wait_state a live
 '
 test_expect 'lost, and made again' '
-	rm -rf "$(inspect_of a .root)"
+	mv "$(inspect_of a .root)" "$T/pod/lost"
 	wait_state a halted
 	limb rebuild a
 	test "$(limb exec a -- cat f)" = hello

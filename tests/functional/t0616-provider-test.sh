@@ -53,7 +53,7 @@ test_expect 'an environment lives by the example' '
 	limb stop a
 	limb start a
 	wait_state a live
-	rm -rf "$(root_of a)"
+	mv "$(root_of a)" "$T/lost"
 	wait_state a halted
 	limb rebuild a
 	test "$(limb exec a -- cat f)" = hello
