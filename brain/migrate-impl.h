@@ -38,7 +38,7 @@ void move_step(const char *name);
 
 /* migrate-jobs.c: no job is started from now on; then jobs_over(), or move_fail(). */
 void move_jobs(struct move *m, void (*over)(struct move *m));
-void move_jobs_again(struct move *m); /* after the move */
+void move_jobs_again(struct move *m); /* after the move, once */
 void move_jobs_done(struct move *m);
 void move_fail(struct move *m, const char *code, const char *fmt, ...) _printf_(3, 4);
 

@@ -177,4 +177,5 @@ void move_jobs_again(struct move *m)
 		else
 			(void)json_object_set_new(a->said, "action", json_string("stopped"));
 	}
+	move_jobs_done(m);
 }

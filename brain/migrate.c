@@ -192,6 +192,7 @@ static void over(struct move *m)
 
 	memcpy(detail, m->detail, sizeof(detail));
 	memcpy(code, m->code, sizeof(code));
+	move_jobs_again(m);
 	(void)env_save(env);
 	guest_over(m);
 	life_done(m->l, NULL);
@@ -227,6 +228,8 @@ static void verified(struct env *env, int r, json_t *result, void *userdata)
 	json_t *o;
 
 	(void)env;
+	/* Not before: a tree that they change cannot be seen to be equal. */
+	move_jobs_again(m);
 	if (r < 0) {
 		(void)snprintf(m->code, sizeof(m->code), "%s", life_code(r));
 		(void)snprintf(m->detail, sizeof(m->detail), "it cannot be verified: %s",
@@ -317,7 +320,6 @@ static void moved(struct move *m)
 	m->frozen_ms = clock_mono_ms() - m->frozen_since_ms;
 	if (link_up(env))
 		life_attached(env, ATTACH_SYNC);
-	move_jobs_again(m);
 	r = barrier_run(env, SCAN_MS, new_synced, m);
 	if (r < 0) {
 		struct barrier_result none = {.r = r};
