@@ -105,6 +105,21 @@ int commit_new(struct env *env, struct commit **ret)
 	return 0;
 }
 
+void commit_cancel(struct env *env)
+{
+	struct commit *c = env->commit;
+	struct waiter *w;
+
+	if (!c)
+		return;
+	c->failed = true; /* who is told may not begin anything more */
+	while ((w = wqueue_pop(&c->queued)) || (w = wqueue_pop(&c->waiting))) {
+		if (w->fn)
+			w->fn(-ECANCELED, 0, w->userdata);
+		waiter_free(w);
+	}
+}
+
 void commit_free(struct commit *c)
 {
 	struct waiter *w;

@@ -26,6 +26,8 @@ struct commit;
 typedef void (*commit_fn)(int r, uint64_t seq, void *userdata);
 
 int commit_new(struct env *env, struct commit **ret);
+/* The environment goes: who waits is told -ECANCELED, and nothing more is taken. */
+void commit_cancel(struct env *env);
 void commit_free(struct commit *c); /* no round may be running */
 bool commit_busy(const struct env *env);
 bool commit_idle(const struct env *env); /* nothing waits, nothing runs */

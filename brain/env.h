@@ -119,6 +119,7 @@ struct env {
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;
 	struct removal_run run;
+	unsigned sweep_fails, sweep_skip; /* the places that it left: ticks not to look at them */
 	struct brought brought;
 	bool durable_asked; /* a DURABLE is on its way through the commit */
 

@@ -64,10 +64,27 @@ static void rebuild_late(struct life *l)
 
 /* ---- the end: compare ---- */
 
-static void drop_old_root(struct life *l)
+/* Those that rebuilds which failed have left, too: root.PREVIOUS.HEX, see fresh_owned_root. */
+static void drop_old_roots(struct env *env)
 {
-	if (l->old_root && !l->env->user_root)
-		life_remove_later(l->env->brain, l->env->dir_fd, l->old_root);
+	int fd = openat(env->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	unsigned long long previous, at;
+	struct dirent *e;
+	int used;
+
+	if (!d) {
+		if (fd >= 0)
+			(void)close(fd);
+		return;
+	}
+	while ((e = readdir(d))) {
+		used = 0;
+		if (sscanf(e->d_name, "root.%llu.%llx%n", &previous, &at, &used) == 2 && used &&
+		    e->d_name[used] == 0)
+			life_remove_later(env->brain, env->dir_fd, e->d_name);
+	}
+	(void)closedir(d);
 }
 
 static void rebuild_verified(struct env *env, int r, json_t *result, void *userdata)
@@ -87,7 +104,8 @@ static void rebuild_verified(struct env *env, int r, json_t *result, void *userd
 					  json_integer((json_int_t)l->at));
 	if (l->old_root && env->user_root)
 		(void)json_object_set_new(l->answer, "kept_aside", json_string(l->old_root));
-	drop_old_root(l);
+	if (json_is_true(json_object_get(result, "equal")))
+		drop_old_roots(env);
 	env->rebuild_from = 0;
 	env->first_sync_done = true;
 	env->creating = false;
@@ -103,7 +121,7 @@ static void rebuild_synced(struct env *env, const struct barrier_result *res, vo
 	int r = res->r;
 
 	if (r == 0)
-		r = verify_run(env, false, rebuild_verified, l);
+		r = verify_run(env, false, NULL, rebuild_verified, l);
 	if (r < 0)
 		rebuild_fail_errno(l, r, "its files are back, but cannot be synced");
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "brain/barrier.h"
+#include "brain/commit.h"
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
@@ -58,6 +59,7 @@ void life_discard(struct env *env, bool keep_journal)
 	link_stop(env, "removed");
 	view_stop(env);
 	jobs_drop_env(env);
+	commit_cancel(env);
 	if (env->retry_ready) {
 		uv_close((uv_handle_t *)&env->retry, NULL);
 		env->retry_ready = false;

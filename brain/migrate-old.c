@@ -11,6 +11,7 @@
 enum {
 	HEAR_MS = 60000,
 	SWEEP_MS = 30000,
+	SWEEP_FAILS_MAX = 6, /* half an hour */
 };
 
 static const json_t *number_of(const json_t *o, const char *key, uint64_t *ret)
@@ -230,7 +231,9 @@ static void sweep_over(int r, void *userdata)
 {
 	struct sweep *s = userdata;
 
-	(void)r; /* tried again */
+	/* Tried again, but it keeps the environment busy: less and less often. */
+	s->env->sweep_fails = r < 0 ? MIN(s->env->sweep_fails + 1, (unsigned)SWEEP_FAILS_MAX) : 0;
+	s->env->sweep_skip = r < 0 ? 1u << s->env->sweep_fails : 0;
 	s->guest->wanted = false;
 	life_done(s->gl, NULL);
 	guest_free(s->guest);
@@ -243,7 +246,7 @@ static void sweep_verified(struct env *env, int r, json_t *result, void *userdat
 	struct sweep *s = userdata;
 
 	if (r < 0 || !json_is_true(json_object_get(result, "equal"))) {
-		sweep_over(r, s);
+		sweep_over(r < 0 ? r : -EAGAIN, s);
 		return;
 	}
 	(void)json_object_set_new(s->left, "verified", json_true());
@@ -264,6 +267,10 @@ static void sweep(struct env *env)
 	}
 	if (!left || env->busy || !link_up(env) || env->halted)
 		return;
+	if (env->sweep_skip) {
+		env->sweep_skip--;
+		return;
+	}
 	s = calloc(1, sizeof(*s));
 	if (!s || old_guest(env, left, &s->guest) < 0) {
 		free(s);
@@ -277,7 +284,7 @@ static void sweep(struct env *env)
 		return;
 	if (json_object_get(left, "verified"))
 		old_clean(s->gl, left, true, sweep_over, s);
-	else if (verify_run(env, true, sweep_verified, s) < 0)
+	else if (verify_run(env, true, NULL, sweep_verified, s) < 0)
 		sweep_over(-ENOTCONN, s);
 }
 

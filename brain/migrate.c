@@ -143,14 +143,30 @@ static void fail_over(struct move *m)
 	move_free(m);
 }
 
+/* Its line fell, most often: the sweep of places that were left deletes it later. */
+static void keep_to_delete(struct env *env)
+{
+	json_t *to = json_deep_copy(json_object_get(env->migration, "to"));
+
+	if (!to)
+		return;
+	(void)json_object_set_new(to, "verified", json_true());
+	if (!env->left)
+		env->left = json_array();
+	(void)json_array_append_new(env->left, to);
+}
+
 static void fail_deleted(struct life *gl, const struct provider_error *err)
 {
 	struct move *m = gl->extra;
 
-	if (err)
+	if (err) {
 		log_warning("environment '%s': what was begun at its new place: %s", m->env->name,
 			    err->detail);
-	guest_remove_dirs(m->guest);
+		keep_to_delete(m->env);
+	} else {
+		guest_remove_dirs(m->guest);
+	}
 	fail_over(m);
 }
 
@@ -264,7 +280,7 @@ static void new_synced(struct env *env, const struct barrier_result *res, void *
 	int r = res->r;
 
 	if (r == 0)
-		r = verify_run(env, true, verified, m);
+		r = verify_run(env, true, NULL, verified, m);
 	if (r < 0) {
 		(void)snprintf(m->code, sizeof(m->code), "%s", life_code(r));
 		(void)snprintf(m->detail, sizeof(m->detail), "it cannot be synced: %s",

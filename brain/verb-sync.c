@@ -81,15 +81,6 @@ static void sync_done(struct env *env, const struct barrier_result *res, void *u
 	ask_free(a);
 }
 
-/* What a later version will do is refused, not left out in silence. */
-static bool refuse_flag(struct call *call, struct env *env, bool given, const char *flag)
-{
-	if (given)
-		call_fail(call, "unsupported", env->name, NULL,
-			  "this limbfs does not know %s; leave it away", flag);
-	return given;
-}
-
 void verb_sync(struct call *call)
 {
 	struct env *env = verb_live_env(call);
@@ -139,23 +130,55 @@ static void verify_done(struct env *env, int r, json_t *result, void *userdata)
 	ask_free(a);
 }
 
+/* --paths: as components below the root. False: answered. */
+static bool verify_paths(struct call *call, struct env *env, json_t **ret)
+{
+	const json_t *o, *given = json_object_get(call->params, "paths");
+	json_t *paths;
+	size_t i;
+
+	*ret = NULL;
+	if (!given)
+		return true;
+	paths = json_array();
+	json_array_foreach(given, i, o)
+	{
+		char *path = NULL;
+
+		if (json_is_string(o))
+			path = verb_path(call, env, json_string_value(o));
+		else
+			call_fail(call, "usage", env->name, "limb help verify",
+				  "a path of --paths is no text");
+		if (!path) {
+			json_decref(paths);
+			return false;
+		}
+		/* Bytes that are no UTF-8 are kept as they are: only this program looks at them. */
+		(void)json_array_append_new(paths, json_stringn_nocheck(path, strlen(path)));
+		free(path);
+	}
+	*ret = paths;
+	return true;
+}
+
 void verb_verify(struct call *call)
 {
 	struct env *env = verb_live_env(call);
+	json_t *paths = NULL;
 	struct ask *a;
 	int r;
 
-	if (!env ||
-	    refuse_flag(call, env, json_object_get(call->params, "paths") != NULL, "--paths"))
+	if (!env || !verify_paths(call, env, &paths))
 		return;
 	a = ask_new(call);
-	if (!a)
-		return;
-	r = verify_run(env, false, verify_done, a);
-	if (r < 0)
-		ask_fail(a, env, r, "it cannot be verified");
+	if (a) {
+		r = verify_run(env, false, paths, verify_done, a);
+		if (r < 0)
+			ask_fail(a, env, r, "it cannot be verified");
+	}
+	json_decref(paths);
 }
-
 /* ---- requests with a DONE for an answer, then durable ---- */
 
 static void done_durable(struct env *env, const struct barrier_result *res, void *userdata)

@@ -33,6 +33,7 @@ struct verify {
 	uint32_t mask;
 	int result;
 	struct brought brought;
+	json_t *paths;						  /* NULL: all */
 	uint8_t journal[2][SHA256_BYTES], other[2][SHA256_BYTES]; /* content, full */
 	uint64_t files, directories, bytes, n_differences;
 	json_t *differences, *unsupported;
@@ -258,6 +259,24 @@ static bool was_brought(const struct verify *v, const uint8_t *sha256)
 	       bsearch(sha256, v->brought.v, v->brought.n, SHA256_BYTES, hash_compare) != NULL;
 }
 
+static bool is_wanted(const struct verify *v, const char *path, size_t len)
+{
+	const json_t *o;
+	size_t i;
+
+	if (!v->paths)
+		return true;
+	json_array_foreach(v->paths, i, o)
+	{
+		size_t n = json_string_length(o);
+
+		if (n <= len && memcmp(path, json_string_value(o), n) == 0 &&
+		    (n == 0 || n == len || path[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
 static void their_entry(struct merge *m)
 {
 	struct side *s = &m->spool.side;
@@ -271,8 +290,10 @@ static int skip_extra(struct merge *m, const char *path, size_t len)
 	int r = 1;
 
 	while (m->theirs_left && (!path || path_compare(s->path, s->len, path, len) < 0)) {
-		their_entry(m);
-		differ(m->v, s->path, s->len, "extra");
+		if (is_wanted(m->v, s->path, s->len)) {
+			their_entry(m);
+			differ(m->v, s->path, s->len, "extra");
+		}
 		r = spool_next(&m->spool);
 		if (r < 0)
 			return r;
@@ -281,14 +302,12 @@ static int skip_extra(struct merge *m, const char *path, size_t len)
 	return 0;
 }
 
-static int merge_one(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
-		     void *userdata)
+static void judge_one(struct merge *m, const char *path, size_t len, const struct index_node *n,
+		      uint32_t same_as)
 {
-	struct merge *m = userdata;
 	struct verify *v = m->v;
 	struct side *s = &m->spool.side;
 	uint32_t fields;
-	int r;
 
 	if (n->n.type == NODE_TYPE_FILE) {
 		v->files++;
@@ -299,12 +318,9 @@ static int merge_one(const char *path, size_t len, const struct index_node *n, u
 		v->directories++;
 	}
 	node_hasher_add(m->ours, path, len, &n->n, same_as);
-	r = skip_extra(m, path, len);
-	if (r < 0)
-		return r;
 	if (!m->theirs_left || path_compare(s->path, s->len, path, len) != 0) {
 		differ(v, path, len, "missing");
-		return 0;
+		return;
 	}
 	their_entry(m);
 	fields = node_compare(&n->n, s->node, v->mask);
@@ -315,13 +331,30 @@ static int merge_one(const char *path, size_t len, const struct index_node *n, u
 	for (uint32_t bit = 1; bit && bit <= NODE_FIELD_HOLES; bit <<= 1)
 		if (fields & bit && bit != NODE_FIELD_HOLES)
 			differ(v, path, len, node_field_name((enum node_field)bit));
+}
+
+static int merge_one(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
+		     void *userdata)
+{
+	struct merge *m = userdata;
+	struct verify *v = m->v;
+	struct side *s = &m->spool.side;
+	bool wanted = is_wanted(v, path, len);
+	int r;
+
+	r = skip_extra(m, path, len);
+	if (r < 0)
+		return r;
+	if (wanted)
+		judge_one(m, path, len, n, same_as);
+	if (!m->theirs_left || path_compare(s->path, s->len, path, len) != 0)
+		return 0;
 	r = spool_next(&m->spool);
 	if (r < 0)
 		return r;
 	m->theirs_left = r > 0;
 	return 0;
 }
-
 static int merge_run(struct verify *v)
 {
 	struct merge m = {.v = v, .spool = {.fd = v->spool, .end = v->spool_bytes}};
@@ -378,6 +411,7 @@ static void verify_free(struct verify *v)
 		(void)close(v->spool);
 	json_decref(v->differences);
 	json_decref(v->unsupported);
+	json_decref(v->paths);
 	free(v->brought.v);
 	free(v);
 }
@@ -515,7 +549,7 @@ static int verify_begin(struct verify *v)
 	return barrier_run(v->env, BARRIER_MS, verify_synced, v);
 }
 
-int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata)
+int verify_run(struct env *env, bool durable, json_t *paths, verify_fn fn, void *userdata)
 {
 	struct verify *v = calloc(1, sizeof(*v));
 	int r;
@@ -526,6 +560,7 @@ int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata)
 	v->fn = fn;
 	v->userdata = userdata;
 	v->durable = durable;
+	v->paths = json_incref(paths);
 	v->brought = env->brought;
 	env->brought = (struct brought){0};
 	v->differences = json_array();

@@ -19,6 +19,8 @@
  * durable: the environment's file system is synced first, so that what is equal stays so.
  * result: the contract's `verify` object (borrowed), NULL when r < 0. */
 typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
-int verify_run(struct env *env, bool durable, verify_fn fn, void *userdata);
+/* paths: an array of paths below the root (verb_path), each with what is beneath it; NULL: all.
+ * Counts, hashes and differences are then of these only. */
+int verify_run(struct env *env, bool durable, json_t *paths, verify_fn fn, void *userdata);
 
 #endif

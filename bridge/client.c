@@ -18,6 +18,7 @@
 #include "bridge/failure.h"
 
 enum {
+	CONNECT_S = 10, /* limbd does not take it: its backlog is full */
 	READ_BYTES = 256 * 1024,
 	STDIN_BYTES = 64 * 1024,
 	/* What a pipe takes without blocking once poll says that it takes something. */
@@ -70,6 +71,7 @@ static json_t *unreachable(const struct places *places, int r)
 
 static int socket_connect(const char *path, int *ret_fd)
 {
+	const struct timeval patience = {.tv_sec = CONNECT_S};
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	cleanup_close int fd = -1;
 
@@ -79,8 +81,9 @@ static int socket_connect(const char *path, int *ret_fd)
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
+	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
 	if (TEMP_FAILURE_RETRY(connect(fd, (struct sockaddr *)&sa, sizeof(sa))) < 0)
-		return -errno;
+		return errno == EAGAIN ? -ETIMEDOUT : -errno;
 	/* Only once it is connected: a full backlog is to be waited for. */
 	if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;

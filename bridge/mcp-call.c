@@ -95,12 +95,36 @@ static int call_fail(struct mcp_call *c, json_t *failure)
 	return call_answer(c, result);
 }
 
+uint64_t mcp_call_expires_ms(const struct mcp_call *c)
+{
+	return c->word_ms + (c->cancelled ? MCP_CANCELLED_MS : MCP_SILENT_MS);
+}
+
+int mcp_calls_expire(struct mcp *m)
+{
+	uint64_t now_ms = clock_mono_ms();
+	struct mcp_call *c, *next;
+	int r = 0;
+
+	for (c = m->calls; r == 0 && c; c = next) {
+		next = c->next;
+		if (c->client && now_ms >= mcp_call_expires_ms(c))
+			r = call_fail(c, failure_new("timed_out", "limb status",
+						     "limbd has said nothing for %d s; whether "
+						     "it was done is not known",
+						     MCP_SILENT_MS / 1000));
+	}
+	return r;
+}
+
 /* ---- begin ---- */
 
 static void notified(const char *method, const json_t *params, void *userdata)
 {
 	struct mcp_call *c = userdata;
 	const char *text = json_string_value(json_object_get(params, "text"));
+
+	c->word_ms = clock_mono_ms();
 
 	if (strcmp(method, "progress") == 0)
 		(void)mcp_call_progress(c, text);
@@ -167,6 +191,7 @@ int mcp_calls_start(struct mcp *m)
 			continue;
 		}
 		m->n_active++;
+		c->word_ms = clock_mono_ms();
 		r = call_send(c);
 	}
 	return r;
@@ -256,6 +281,7 @@ void mcp_call_cancel(struct mcp *m, const json_t *id)
 	if (!c || c->cancelled)
 		return;
 	c->cancelled = true;
+	c->word_ms = clock_mono_ms();
 	if (!c->client) {
 		unlink_call(c);
 		call_free(c);

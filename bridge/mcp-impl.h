@@ -15,6 +15,8 @@ enum {
 	MCP_IDLE_MAX = 4,    /* connections kept */
 	MCP_IDS = 1024,	     /* of calls, remembered */
 	MCP_OUT_HIGH = 64 << 20,
+	MCP_SILENT_MS = 600000, /* limbd says nothing of a call: it is stuck */
+	MCP_CANCELLED_MS = 5000,
 };
 
 enum mcp_error {
@@ -40,6 +42,7 @@ struct mcp_call {
 	bool picking; /* its environment is being looked for */
 	bool cancelled;
 	uint64_t begun_ms, told_ms;
+	uint64_t word_ms; /* of limbd's last word about it, or of its being cancelled */
 	double progress;
 };
 
@@ -73,6 +76,9 @@ int mcp_calls_start(struct mcp *m); /* those that wait, as far as there is room 
 void mcp_call_cancel(struct mcp *m, const json_t *id);
 bool mcp_call_running(const struct mcp *m, const json_t *id);
 int mcp_call_pump(struct mcp_call *c, short revents);
+/* Ends the calls of which limbd has said nothing for too long. */
+int mcp_calls_expire(struct mcp *m);
+uint64_t mcp_call_expires_ms(const struct mcp_call *c); /* monotonic */
 int mcp_call_progress(struct mcp_call *c, const char *text);
 void mcp_calls_drop(struct mcp *m);
 

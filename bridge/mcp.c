@@ -54,9 +54,12 @@ static int timeout_ms(const struct mcp *m)
 
 	if (m->eof)
 		at_ms = m->end_ms;
-	for (const struct mcp_call *c = m->calls; c; c = c->next)
+	for (const struct mcp_call *c = m->calls; c; c = c->next) {
 		if (c->token)
 			at_ms = MIN(at_ms, c->told_ms + PROGRESS_MS);
+		if (c->client)
+			at_ms = MIN(at_ms, mcp_call_expires_ms(c));
+	}
 	if (at_ms == UINT64_MAX)
 		return -1;
 	return at_ms <= now_ms ? 0 : (int)MIN(at_ms - now_ms, (uint64_t)1000000);
@@ -108,6 +111,8 @@ static int step(struct mcp *m)
 			r = mcp_call_pump(active[i], p[POLL_CALLS + i].revents);
 	if (r == 0 && p[POLL_IN].revents)
 		r = read_input(m);
+	if (r == 0)
+		r = mcp_calls_expire(m);
 	if (r == 0)
 		r = mcp_calls_start(m);
 	if (r == 0)

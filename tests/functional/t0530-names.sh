@@ -149,6 +149,19 @@ test_expect 'one ns, one mode bit, one byte of an attribute: full changes; a fli
 	! cmp c.0 c.4
 '
 
+test_expect 'verify of some paths is of these, with what is beneath them' '
+	mkdir -p parts/a/b parts/ab
+	echo 1 >parts/a/b/one
+	echo 22 >parts/a/two
+	echo 333 >parts/ab/three
+	limb create parts --provider local --from parts
+	limb verify parts --json --paths a | jq -e ".equal and .files == 2 and .directories == 2 and .bytes == 5"
+	limb verify parts --json --paths a/b ab/three | jq -e ".equal and .files == 2 and .directories == 1"
+	limb verify parts --json --paths nothing | jq -e ".equal and .files == 0"
+	expect_code 125 limb verify parts --paths ../x
+	limb rm parts --force
+'
+
 test_expect 'B20 same size, mtime put back, two edits at once: all seen' '
 	root=$(root_of again)
 	seq 1000 >"$root/edited"
