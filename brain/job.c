@@ -442,19 +442,23 @@ struct job *job_new(struct env *env, const char *id)
 	return j;
 }
 
-/* Ended jobs that nobody watches are kept in memory only so long; their files and records
- * stay. */
+/* Ended jobs that nobody watches keep no descriptor, and are kept in memory only so long; their
+ * files and records stay. */
 static void jobs_prune(struct brain *b)
 {
 	struct job **p = &b->jobs, *j;
 	unsigned n = 0;
 
 	while ((j = *p)) {
-		if (j->over && !j->watches && !j->refs && ++n > JOBS_KEPT) {
+		bool idle = j->over && !j->watches && !j->refs;
+
+		if (idle && ++n > JOBS_KEPT) {
 			*p = j->next;
 			job_free(j);
 			continue;
 		}
+		if (idle)
+			job_output_close(j);
 		p = &j->next;
 	}
 }

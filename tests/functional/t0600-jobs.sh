@@ -215,4 +215,17 @@ test_expect 'the spec gives variables, which -e replaces, and the limit of watch
 	expect_code 125 limb inspect spec
 '
 
+test_expect 'jobs that are over keep no descriptor of limbd' '
+	limb create fds --provider local
+	limbd=$(limb status --json | jq .limbd.pid)
+	limb exec fds -- echo
+	before=$(ls "/proc/$limbd/fd" | wc -l)
+	for i in $(seq 20); do
+		limb exec fds -- echo "$i"
+	done
+	wait_for "test \$(ls /proc/$limbd/fd | wc -l) -le $((before + 6))"
+	test "$(limb logs "$(limb jobs fds -a -q | tail -n 2 | head -n 1)")" = 1
+	limb rm fds --force
+'
+
 test_done
