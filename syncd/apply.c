@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/util.h"
+#include "syncd/apply-log.h"
 #include "syncd/attrs.h"
 #include "syncd/restore.h"
 #include "wire/attr.h"
@@ -142,6 +143,7 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 
 struct change {
 	const Limbwire__Apply *m;
+	struct sync *sync;
 	int root;
 	char *path, *to_path;
 	struct node node; /* attributes, if there are any */
@@ -254,16 +256,17 @@ static int name_push(const struct change *c, int dir, const char *temp)
 	return fd < 0 ? -errno : attrs_error(give_attrs(c, dir, temp, fd));
 }
 
-/* A file with several names keeps them: its bytes are replaced, not the file. */
+/* A file with several names, or one that is mounted, stays: its bytes are replaced, not it. */
 static int put_in_place(const struct change *c, int dir, const char *name)
 {
 	cleanup_close int fd = -1;
 	int r;
 
-	fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	r = copy_bytes(c->push->fd, fd, c->push->size_bytes);
+	r = apply_log_write(sync_private_fd(c->sync), c->root, c->path, fd, c->push->fd,
+			    c->push->size_bytes);
 	return r < 0 || c->m->keep_attr ? r : attrs_error(give_attrs(c, dir, name, fd));
 }
 
@@ -378,7 +381,8 @@ static int apply_put(const struct change *c, int dir, const char *name)
 		if (r < 0)
 			return r;
 	}
-	if (S_ISREG(st.st_mode) && st.st_nlink > 1)
+	/* With a name elsewhere it is not only ours: this one gets a file of its own. */
+	if (S_ISREG(st.st_mode) && st.st_nlink > 1 && sync_has_all_names(c->sync, c->path, &st))
 		return put_in_place(c, dir, name);
 	temp_name(temp);
 	r = name_push(c, dir, temp);
@@ -536,6 +540,7 @@ static int change_read(struct apply *ap, const Limbwire__Apply *m, struct change
 	int r;
 
 	c->m = m;
+	c->sync = ap->sync;
 	c->root = sync_root_fd(ap->sync);
 	if (c->root < 0)
 		return c->root;

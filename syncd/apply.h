@@ -3,8 +3,11 @@
  * one change, PUSH of its bytes.
  *
  * Everything is written through descriptors beneath the root (beneath.h), beside
- * its name and then exchanged (RENAME_EXCHANGE), never through a link.  What this
- * incarnation cannot hold is listed, not guessed.
+ * its name and then exchanged (RENAME_EXCHANGE), never through a link.  A file whose
+ * names are several and all beneath the root (sync_has_all_names) keeps them, as does
+ * one that is mounted: it is written in place, under a log (apply-log.h).  With a name
+ * elsewhere only the name here changes.  What this incarnation cannot hold is listed,
+ * not guessed.
  */
 #ifndef SYNCD_APPLY_H
 #define SYNCD_APPLY_H

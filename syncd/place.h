@@ -6,6 +6,7 @@
  *	DIR/lock		held by the daemon
  *	DIR/log			what it has to say, bounded
  *	DIR/incarnation		the newest that WELCOME named
+ *	DIR/apply-*		a file that is being written in place (apply-log.h)
  *	DIR/jobs/ID/		one job (holder.h)
  *
  * DIR lies outside the root and may be longer than a socket's address holds, so

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "journal/node.h"
+#include "syncd/apply-log.h"
 
 #define MARK_XATTR "user.limb.mark"
 #define MARK_FILE "mark"
@@ -65,6 +66,8 @@ int root_open(struct root *rt)
 	if (st.device != rt->st.device || st.inode != rt->st.inode)
 		rt->measured = false;
 	rt->st = st;
+	/* Whatever looks at the root opens it first. */
+	(void)apply_log_mend(rt->dir_fd, rt->fd);
 	return 0;
 }
 

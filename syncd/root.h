@@ -35,7 +35,8 @@ struct root {
 int root_init(struct root *rt, const char *path, int dir_fd);
 void root_done(struct root *rt);
 
-int root_open(struct root *rt); /* again, if it was open */
+/* Again, if it was open. What an apply left half written is finished (apply-log.h). */
+int root_open(struct root *rt);
 /* 0: the path still leads to the directory that is open; -ENOENT: to nothing;
  * -ESTALE: to another one. */
 int root_check(const struct root *rt);

@@ -1,13 +1,17 @@
 #include "syncd/state.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/beneath.h"
 #include "base/clock.h"
 #include "syncd/fill.h"
 #include "syncd/plan.h"
 
 /* What apply made, and what a person accepts. */
+
+enum { NAMES_MAX = 4096 };
 
 static void stamp_from_stat(const struct sync *sy, const struct stat *s, struct stamp *ret)
 {
@@ -65,6 +69,56 @@ int sync_start(struct sync *sy)
 	return 0;
 }
 
+/* The entry at a path; 0 = the root, or nothing there. */
+static uint32_t entry_at(const struct sync *sy, const char *path, size_t len)
+{
+	uint32_t dir = SHADOW_ROOT, e = 0;
+
+	for (const char *end = path + len; path < end;) {
+		const char *slash = memchr(path, '/', (size_t)(end - path));
+		size_t n = (size_t)((slash ? slash : end) - path);
+
+		e = n <= NODE_NAME_MAX ? shadow_find(&sy->shadow, dir, path, n) : 0;
+		if (!e || !slash)
+			return e;
+		dir = shadow_entry(&sy->shadow, e)->node;
+		if (!shadow_dir(&sy->shadow, dir))
+			return 0;
+		path = slash + 1;
+	}
+	return e;
+}
+
+static bool leads_to(const struct sync *sy, uint32_t e, const struct stat *st)
+{
+	cleanup_free char *path = NULL;
+	cleanup_close int dir = -1;
+	struct stat found;
+	const char *name;
+	uint8_t len;
+
+	name = shadow_name(&sy->shadow, e, &len);
+	path = shadow_path(&sy->shadow, shadow_entry(&sy->shadow, e)->parent, name, len);
+	return path && beneath_open_parent(sy->root.fd, path, &dir, &name) == 0 &&
+	       fstatat(dir, name, &found, AT_SYMLINK_NOFOLLOW) == 0 && found.st_dev == st->st_dev &&
+	       found.st_ino == st->st_ino;
+}
+
+bool sync_has_all_names(const struct sync *sy, const char *path, const struct stat *st)
+{
+	uint32_t e = sy->filled && st->st_nlink <= NAMES_MAX ? entry_at(sy, path, strlen(path)) : 0;
+	nlink_t known = 0;
+
+	if (!e)
+		return false;
+	e = shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node)->entries;
+	for (; e && known < st->st_nlink; e = shadow_entry(&sy->shadow, e)->same) {
+		if (leads_to(sy, e, st))
+			known++;
+	}
+	return known == st->st_nlink;
+}
+
 void sync_touch(struct sync *sy, const char *path, size_t len)
 {
 	uint32_t dir = SHADOW_ROOT, e;
@@ -103,26 +157,6 @@ static void answer_accept(struct sync *sy, const Limbwire__Accept *a, int error,
 	m.number = sy->emit.made;
 	(void)session_send(sy->session, SESSION_CONTROL, WIRE_ACCEPTED, &m.base, NULL, 0);
 	sync_pump_soon(sy, 0);
-}
-
-/* The entry at a path; 0 = the root, or nothing there. */
-static uint32_t entry_at(const struct sync *sy, const char *path, size_t len)
-{
-	uint32_t dir = SHADOW_ROOT, e = 0;
-
-	for (const char *end = path + len; path < end;) {
-		const char *slash = memchr(path, '/', (size_t)(end - path));
-		size_t n = (size_t)((slash ? slash : end) - path);
-
-		e = n <= NODE_NAME_MAX ? shadow_find(&sy->shadow, dir, path, n) : 0;
-		if (!e || !slash)
-			return e;
-		dir = shadow_entry(&sy->shadow, e)->node;
-		if (!shadow_dir(&sy->shadow, dir))
-			return 0;
-		path = slash + 1;
-	}
-	return e;
 }
 
 static void accept_root(struct sync *sy)

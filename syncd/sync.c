@@ -202,6 +202,11 @@ int sync_root_fd(const struct sync *sy)
 	return sy->root.fd >= 0 ? sy->root.fd : -ENOENT;
 }
 
+int sync_private_fd(const struct sync *sy)
+{
+	return sy->root.dir_fd;
+}
+
 /* ---- life ---- */
 
 int sync_new(uv_loop_t *loop, struct session *session, const char *root, int dir_fd,

@@ -65,6 +65,10 @@ int sync_restore_begins(struct sync *sy);
 int sync_start(struct sync *sy);
 /* After a RESTORE that holds: they begin with a WELCOME of MODE_SYNC. */
 void sync_restore_held(struct sync *sy);
+/* Are all names of this file beneath the root? The shadow's are counted, those that lead to it
+ * still; a file with very many names is taken for one that has others. */
+bool sync_has_all_names(const struct sync *sy, const char *path, const struct stat *st);
+int sync_private_fd(const struct sync *sy); /* the private directory, lent */
 /* Look at this name soon (apply changed it on the brain's request). */
 void sync_touch(struct sync *sy, const char *path, size_t len);
 

@@ -300,6 +300,32 @@ test_expect 'B82 links that lead out are not followed, those that stay are; also
 	limb rm linked --force
 '
 
+test_expect 'several names beneath the root stay one file, and a name outside keeps what it had' '
+	mkdir apart
+	echo base >work/n1
+	ln work/n1 work/n2
+	echo base >work/m1
+	ln work/m1 work/m2
+	ln work/m1 apart/m
+	limb sync box
+	mcp_open
+	hello
+	tool 1 write_file "{\"path\":\"n1\",\"content\":\"both\"}"
+	works
+	test "$(cat work/n2)" = both
+	test "$(stat -c %h work/n1)" = 2
+	tool 2 write_file "{\"path\":\"m1\",\"content\":\"mine\"}"
+	works
+	test "$(cat work/m1)" = mine
+	test "$(cat apart/m)" = base
+	test "$(cat work/m2)" = base
+	limb sync box
+	test "$(limb cp box:n2 -)" = both
+	test "$(limb cp box:m1 -)" = mine
+	test "$(limb cp box:m2 -)" = base
+	mcp_close
+'
+
 test_expect 'B83 while a directory flips to a link that leads out, no write gets out' '
 	writes=400
 	! have long || writes=10000
