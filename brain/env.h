@@ -55,6 +55,7 @@ struct removal_run {
 	bool removes;
 };
 
+#define ENV_DEFERRED_MAX 16
 #define ENV_REASONS_MAX 32
 struct env_reason {
 	char code[32];
@@ -118,6 +119,8 @@ struct env {
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;
+	struct call *deferred[ENV_DEFERRED_MAX]; /* until limbd has tried to bring it back */
+	size_t n_deferred;
 	struct removal_run run;
 	unsigned sweep_fails, sweep_skip; /* the places that it left: ticks not to look at them */
 	struct brought brought;

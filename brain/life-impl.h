@@ -77,6 +77,8 @@ void life_end_timer(struct life *l, void (*then)(struct life *));
 
 /* The struct and its files go; the caller has recorded it. */
 void life_discard(struct env *env, bool keep_journal);
+/* Calls that wait for a revival (life.c) are answered: it is gone. */
+void life_fail_deferred(struct env *env);
 void life_remove_later(struct brain *b, int dir, const char *name);
 /* After limbd was killed during a create: the first sync's end is awaited without a caller. */
 void life_finish_create(struct env *env);

@@ -59,6 +59,7 @@ void life_discard(struct env *env, bool keep_journal)
 	link_stop(env, "removed");
 	view_stop(env);
 	jobs_drop_env(env);
+	life_fail_deferred(env);
 	commit_cancel(env);
 	if (env->retry_ready) {
 		uv_close((uv_handle_t *)&env->retry, NULL);

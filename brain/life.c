@@ -25,6 +25,58 @@ struct life *life_new(struct env *env, struct call *call, const char *verb)
 	return l;
 }
 
+/* ---- calls that come while limbd tries by itself to bring it back ---- */
+
+static void deferred_go(uv_timer_t *t)
+{
+	struct brain *b = t->data;
+	struct call *calls[ENV_DEFERRED_MAX];
+
+	for (struct env *env = b->envs, *next; env; env = next) {
+		size_t n = env->n_deferred;
+
+		next = env->next;
+		if (env->busy || !n)
+			continue;
+		env->n_deferred = 0;
+		memcpy(calls, env->deferred, n * sizeof(*calls));
+		link_retry(env);
+		/* The first of them may remove it. */
+		for (size_t i = 0; i < n; i++)
+			calls[i]->verb->handler(calls[i]);
+	}
+}
+
+static void deferred_soon(struct brain *b)
+{
+	static uv_timer_t timer;
+
+	if (!timer.data) {
+		(void)uv_timer_init(b->loop, &timer);
+		timer.data = b;
+	}
+	(void)uv_timer_start(&timer, deferred_go, 0, 0);
+}
+
+/* A revival takes moments, and comes at moments that nobody can know: it is waited for. */
+static bool defer(struct call *call, struct env *env)
+{
+	const struct life *l = env->life;
+
+	if (!l || l->call || strcmp(l->verb, "start") != 0 || env->n_deferred == ENV_DEFERRED_MAX)
+		return false;
+	env->deferred[env->n_deferred++] = call;
+	return true;
+}
+
+void life_fail_deferred(struct env *env)
+{
+	for (size_t i = 0; i < env->n_deferred; i++)
+		call_fail(env->deferred[i], "environment_not_found", env->name, "limb ls",
+			  "environment '%s' was removed meanwhile", env->name);
+	env->n_deferred = 0;
+}
+
 void life_done(struct life *l, json_t *result)
 {
 	struct env *env = l->env;
@@ -33,6 +85,8 @@ void life_done(struct life *l, json_t *result)
 		env->busy = false;
 		env->life = NULL;
 		link_retry(env);
+		if (env->n_deferred)
+			deferred_soon(env->brain);
 	}
 	if (l->call && result)
 		call_ok(l->call, result);
@@ -86,6 +140,8 @@ struct env *life_env(struct call *call, bool may_be_busy)
 			  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
 		return NULL;
 	}
+	if (env->busy && !may_be_busy && defer(call, env))
+		return NULL;
 	if (env->busy && !may_be_busy) {
 		call_fail_with(
 			call, "conflict", json_pack("{s:i}", "retry_after_ms", 1000), name,

@@ -108,10 +108,10 @@ static int exited(int fd, int code)
 				    "exit_code", code, "timed_out", 0, "stdout", ""));
 }
 
-static int cat(int fd)
+static int cat(int fd, bool has_stdin)
 {
 	uint8_t kind, *p;
-	size_t n = 1;
+	size_t n = has_stdin;
 	int r = 0;
 
 	while (n > 0 && r >= 0 && (p = receive(fd, &kind, &n))) {
@@ -168,7 +168,7 @@ static int exec(int fd, json_t *params)
 	if (!what)
 		return exited(fd, 127);
 	if (strcmp(what, "cat") == 0)
-		return cat(fd);
+		return cat(fd, json_is_true(json_object_get(params, "stdin")));
 	if (strcmp(what, "flood") == 0)
 		return flood(fd, (size_t)n);
 	if (strcmp(what, "exit") == 0)

@@ -50,7 +50,8 @@ for provider in $providers; do
 		[ $provider != local ] || kill_9 $(pid_of f syncd)
 		wait_state f paused
 		stands f
-		limb resume f --json | jq -e ".state == \"live\""
+		limb resume f --json | jq -e ".state != \"paused\""
+		wait_state f live
 		counts f
 		limb resume f
 	'
