@@ -137,7 +137,7 @@ test_expect 'targets that cannot be: one sentence, nothing changed' '
 	limb rm m
 '
 
-test_expect 'what was done in the old root later is the fork NAME~1, and overwrites nothing' '
+test_expect 'B63 what was done in the old root later is the fork NAME~1, and overwrites nothing' '
 	cp -a tree lap
 	limb create m --provider local --root "$T/lap"
 	limb migrate m --to local

@@ -39,7 +39,7 @@ steps='begin copy copied freeze final lease handed switched verified cleaned'
 have faults || steps=
 for step in $steps; do
 	export step
-	test_expect "limbd killed at $step: one side or the other, and then the move goes on" '
+	test_expect "B63 limbd killed at $step: one side or the other, and then the move goes on" '
 		fresh
 		export LIMB_FAULT=migrate.$step:1:kill
 		limb up >/dev/null

@@ -96,7 +96,7 @@ test_expect 'the account there has the older copy, and nothing else of ours' '
 	test ! -e "$far/.local/share/limbfs" || test -z "$(find "$far/.local/share/limbfs" -name run)"
 '
 
-test_expect 'there again: only what differs travels; late work there is a fork' '
+test_expect 'B63 there again: only what differs travels; late work there is a fork' '
 	echo late >"$T/there/m/late"
 	chown --reference="$T/there/m" "$T/there/m/late"
 	limb exec m -- sh -c "echo again >again"
@@ -123,7 +123,7 @@ steps='freeze lease handed'
 have faults || steps=
 for step in $steps; do
 	export step
-	test_expect "limbd killed at $step of a move there: one side or the other" '
+	test_expect "B63 limbd killed at $step of a move there: one side or the other" '
 		limb down --stop >/dev/null || true
 		rm -rf lap state "$T/there/m"
 		export LIMB_FAULT=migrate.$step:1:kill
