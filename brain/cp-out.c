@@ -204,7 +204,9 @@ static void out_synced(struct env *env, const struct barrier_result *res, void *
 	if (c->to_stdout) {
 		r = take_ref(c);
 		if (r < 0) {
-			copy_fail(c, r, "there is no such file");
+			copy_fail(c, r,
+				  r == -EIO ? "its journal cannot be read"
+					    : "there is no such file");
 			return;
 		}
 		c->call->on_drained = piece_drained;

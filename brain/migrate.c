@@ -160,13 +160,13 @@ static void fail_deleted(struct life *gl, const struct provider_error *err)
 {
 	struct move *m = gl->extra;
 
-	if (err) {
+	if (err)
 		log_warning("environment '%s': what was begun at its new place: %s", m->env->name,
 			    err->detail);
+	if (err && m->guest->handle)
 		keep_to_delete(m->env);
-	} else {
+	else
 		guest_remove_dirs(m->guest);
-	}
 	fail_over(m);
 }
 

@@ -198,10 +198,20 @@ static int load_envs(struct brain *b, int log_fd)
 			env_close(env);
 			env->failed = true;
 			env->wanted = false;
-			(void)env_set_reason(env, "unreadable",
-					     "its journal cannot be opened: %s; look at it with: "
-					     "limb journal verify %s",
-					     strerror(-q), env->name);
+			if (q == -ENOSPC || q == -EDQUOT) {
+				/* What its index has can be read all the same. */
+				(void)index_open(env->dir_fd, INDEX_READ, -1, NULL, NULL,
+						 &env->index);
+				(void)env_set_reason(env, "no_space",
+						     "its journal cannot be opened: %s; free "
+						     "space, then run: limb down && limb up",
+						     strerror(-q));
+			} else {
+				(void)env_set_reason(env, "unreadable",
+						     "its journal cannot be opened: %s; look at "
+						     "it with: limb journal verify %s",
+						     strerror(-q), env->name);
+			}
 		}
 		env_link_in(env);
 	}
