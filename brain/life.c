@@ -58,8 +58,7 @@ static void deferred_soon(struct brain *b)
 	(void)uv_timer_start(&timer, deferred_go, 0, 0);
 }
 
-/* A revival takes moments, and comes at moments that nobody can know: it is waited for. */
-static bool defer(struct call *call, struct env *env)
+bool life_defer(struct call *call, struct env *env)
 {
 	const struct life *l = env->life;
 
@@ -140,7 +139,7 @@ struct env *life_env(struct call *call, bool may_be_busy)
 			  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
 		return NULL;
 	}
-	if (env->busy && !may_be_busy && defer(call, env))
+	if (env->busy && !may_be_busy && life_defer(call, env))
 		return NULL;
 	if (env->busy && !may_be_busy) {
 		call_fail_with(

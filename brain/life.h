@@ -28,6 +28,9 @@ int life_stop_quietly(struct env *env, void (*then)(struct env *, void *), void 
 
 /* limbd has come up, or a line fell: whatever should run is found or started again. */
 void life_revive(struct env *env);
+/* While limbd revives it by itself, which takes moments and comes when nobody can know: the call
+ * begins anew when that is over. False: it is not being revived. */
+bool life_defer(struct call *call, struct env *env);
 
 /* An environment whose create did not get as far as a sandbox: nothing of it stays. */
 void life_forget_unmade(struct env *env);

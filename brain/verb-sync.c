@@ -502,10 +502,25 @@ static void down_stopped(struct env *env, void *userdata)
 	down_end(d);
 }
 
+/* One that limbd tries to bring back just now can be stopped in a moment: begun anew then. */
+static bool down_later(struct down *d)
+{
+	for (struct env *env = d->call->brain->envs; d->stop && env; env = env->next) {
+		if (!env->wanted || !env->busy || !life_defer(d->call, env))
+			continue;
+		json_decref(d->running);
+		free(d);
+		return true;
+	}
+	return false;
+}
+
 /* All barriers are over: stop what is to be stopped. */
 static void down_go(struct down *d)
 {
 	if (--d->pending)
+		return;
+	if (down_later(d))
 		return;
 	d->pending = 1;
 	for (struct env *env = d->call->brain->envs; env; env = env->next) {
