@@ -36,6 +36,10 @@ struct move {
 /* A point at which a test can kill limbd. */
 void move_step(const char *name);
 
+/* migrate.c: from the new place to the end; m has all that was asked for. */
+void move_begin(struct move *m);
+void move_fail_errno(struct move *m, int r, const char *what);
+
 /* migrate-jobs.c: no job is started from now on; then jobs_over(), or move_fail(). */
 void move_jobs(struct move *m, void (*over)(struct move *m));
 void move_jobs_again(struct move *m); /* after the move, once */
