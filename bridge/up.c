@@ -243,6 +243,23 @@ static json_t *open_state(const struct places *places, int *ret_fd)
 	return NULL;
 }
 
+/* limbd answers before it ends; what it held is free when it is gone. */
+static json_t *wait_end(pid_t pid, int pidfd)
+{
+	struct pollfd p = {.fd = pidfd, .events = POLLIN};
+
+	if (pidfd >= 0 && TEMP_FAILURE_RETRY(poll(&p, 1, DOWN_MS)) != 0)
+		return NULL;
+	for (uint64_t end = clock_mono_ms() + DOWN_MS; pidfd < 0 && clock_mono_ms() < end;) {
+		if (kill(pid, 0) < 0)
+			return NULL;
+		sleep_ms(POLL_MS);
+	}
+	return failure_new("timed_out", "see limbd.log in the state directory",
+			   "limbd (process %d) has not ended within %d s", (int)pid,
+			   DOWN_MS / 1000);
+}
+
 json_t *up_run(const struct places *places, bool foreground, json_t **ret_result, pid_t *ret_pid)
 {
 	cleanup_close int state_fd = -1, lock_fd = -1;
@@ -258,9 +275,16 @@ json_t *up_run(const struct places *places, bool foreground, json_t **ret_result
 		return failure;
 	failure = client_connect(places, &c);
 	if (!failure) {
+		pid_t pid = client_peer_pid(c);
+		cleanup_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+
 		failure = ask_up(c, ret_result);
 		client_free(c);
-	} else if (client_is_unreachable(failure)) {
+		/* One that is just dying took the connection, and has the lock for a moment more. */
+		if (failure && client_is_unreachable(failure))
+			json_decref(wait_end(pid, pidfd));
+	}
+	if (failure && client_is_unreachable(failure)) {
 		json_decref(failure);
 		failure = start(places, state_fd, foreground, ret_result, ret_pid);
 		started = !failure;
@@ -289,23 +313,6 @@ int up_wait(pid_t pid)
 	if (TEMP_FAILURE_RETRY(waitpid(pid, &status, 0)) < 0)
 		return EXIT_COULD_NOT;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-/* limbd answers before it ends; what it held is free when it is gone. */
-static json_t *wait_end(pid_t pid, int pidfd)
-{
-	struct pollfd p = {.fd = pidfd, .events = POLLIN};
-
-	if (pidfd >= 0 && TEMP_FAILURE_RETRY(poll(&p, 1, DOWN_MS)) != 0)
-		return NULL;
-	for (uint64_t end = clock_mono_ms() + DOWN_MS; pidfd < 0 && clock_mono_ms() < end;) {
-		if (kill(pid, 0) < 0)
-			return NULL;
-		sleep_ms(POLL_MS);
-	}
-	return failure_new("timed_out", "see limbd.log in the state directory",
-			   "limbd (process %d) has not ended within %d s", (int)pid,
-			   DOWN_MS / 1000);
 }
 
 json_t *down_run(const struct places *places, const json_t *params, json_t **ret_result)
