@@ -115,7 +115,7 @@ static void test_mapped_below(void **state)
 {
 	struct stat st;
 	pid_t child;
-	int fd, p[2];
+	int fd, p[2], end[2];
 	char c;
 	void *m;
 
@@ -126,6 +126,7 @@ static void test_mapped_below(void **state)
 	m = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_ptr_not_equal(m, MAP_FAILED);
 	assert_int_equal(pipe(p), 0);
+	assert_int_equal(pipe(end), 0);
 	/* The grandchild keeps the mapping, the child does not. */
 	child = fork();
 	if (child == 0) {
@@ -136,7 +137,7 @@ static void test_mapped_below(void **state)
 		if (grandchild != 0 && write(p[1], "x", 1) == 1)
 			(void)waitpid(grandchild, NULL, 0);
 		else
-			c = (char)read(p[0], &c, 1);
+			c = (char)read(end[0], &c, 1);
 		_exit(0);
 	}
 	assert_int_equal(read(p[0], &c, 1), 1);
@@ -145,11 +146,13 @@ static void test_mapped_below(void **state)
 	assert_true(maps_has(st.st_dev, child, st.st_ino));
 	assert_int_equal(munmap(m, 4096), 0);
 	assert_true(maps_has(st.st_dev, child, st.st_ino));
-	assert_int_equal(write(p[1], "y", 1), 1);
+	assert_int_equal(write(end[1], "y", 1), 1);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	assert_false(maps_has(st.st_dev, getpid(), st.st_ino));
 	(void)close(p[0]);
 	(void)close(p[1]);
+	(void)close(end[0]);
+	(void)close(end[1]);
 	(void)close(fd);
 	(void)check();
 }
