@@ -38,6 +38,9 @@ void move_step(const char *name);
 
 /* migrate.c: from the new place to the end; m has all that was asked for. */
 void move_begin(struct move *m);
+/* The environment lives where the guest did, and the guest has the old place: the entry for
+ * env->left, borrowed. */
+json_t *move_switch(struct env *env, struct env *guest);
 void move_fail_errno(struct move *m, int r, const char *what);
 
 /* migrate-jobs.c: no job is started from now on; then jobs_over(), or move_fail(). */
