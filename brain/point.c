@@ -8,174 +8,14 @@
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/verb.h"
-#include "journal/point.h"
+#include "journal/points.h"
 
 enum {
-	POINTS_MAX = 100000, /* looked at */
-	LISTED = 1000,	     /* given, unless asked otherwise */
+	LISTED = 1000, /* given, unless asked otherwise */
 	LABEL_SYNC_MS = 30000,
 };
 
-/* ---- the list ---- */
-
-struct item {
-	uint64_t seq; /* the position */
-	int64_t time_ns;
-	char label[POINT_WORD_MAX + 1], kind[16], job[POINT_WORD_MAX + 1];
-	bool consistent, automatic;
-};
-
-struct list {
-	struct item *items;
-	size_t n, cap;
-};
-
-static struct item *list_add(struct list *l)
-{
-	if (l->n == POINTS_MAX)
-		return NULL;
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? l->cap * 2 : 64;
-		struct item *p = reallocarray(l->items, cap, sizeof(*p));
-
-		if (!p)
-			return NULL;
-		l->items = p;
-		l->cap = cap;
-	}
-	l->items[l->n] = (struct item){0};
-	return &l->items[l->n++];
-}
-
-static void copy_word(char *out, size_t size, const char *s, size_t n)
-{
-	(void)snprintf(out, size, "%.*s", (int)MIN(n, size - 1), s);
-}
-
-static int take_point(const struct index_point *p, void *userdata)
-{
-	struct item *it = list_add(userdata);
-
-	if (!it)
-		return 1;
-	it->seq = p->at_seq;
-	it->time_ns = p->time_ns;
-	it->consistent = p->consistent;
-	copy_word(it->label, sizeof(it->label), p->label, p->label_len);
-	copy_word(it->kind, sizeof(it->kind), p->kind, p->kind_len);
-	copy_word(it->job, sizeof(it->job), p->job, p->job_len);
-	it->automatic = strcmp(it->kind, "label") != 0;
-	return 0;
-}
-
-static bool add_job(struct list *l, const struct index_job *j, const struct index_job_record *rec,
-		    const char *kind)
-{
-	struct item *it;
-
-	if (!rec->seq)
-		return true;
-	it = list_add(l);
-	if (!it)
-		return false;
-	it->seq = rec->seq;
-	it->time_ns = rec->time_ns;
-	it->automatic = true;
-	(void)snprintf(it->kind, sizeof(it->kind), "%s", kind);
-	copy_word(it->job, sizeof(it->job), j->id, j->id_len);
-	return true;
-}
-
-static int take_job(const struct index_job *j, void *userdata)
-{
-	return !add_job(userdata, j, &j->end, "after_job") ||
-	       !add_job(userdata, j, &j->start, "before_job");
-}
-
-static int by_seq(const void *a, const void *b)
-{
-	const struct item *x = a, *y = b;
-
-	return x->seq > y->seq ? -1 : x->seq < y->seq;
-}
-
-/* The newest first. */
-static int list_make(struct index_txn *t, struct list *l)
-{
-	int r = index_points(t, INDEX_NOW, take_point, l);
-
-	if (r == 0)
-		r = index_jobs(t, take_job, l);
-	if (r == 0 && l->n)
-		qsort(l->items, l->n, sizeof(*l->items), by_seq);
-	return r;
-}
-
 /* ---- what a point means ---- */
-
-static int back(struct index_txn *t, uint64_t n, uint64_t *ret_at)
-{
-	uint64_t at = index_seq(t);
-	struct list l = {0};
-	int r = list_make(t, &l);
-
-	for (size_t i = 0; r == 0 && n > 0 && i < l.n; i++) {
-		if (!l.items[i].automatic || l.items[i].seq >= at)
-			continue;
-		at = l.items[i].seq;
-		n--;
-	}
-	free(l.items);
-	if (r == 0 && n > 0)
-		return -ENOENT;
-	if (r == 0)
-		*ret_at = at;
-	return r;
-}
-
-static int take_consistent(const struct index_point *p, void *userdata)
-{
-	if (!p->consistent)
-		return 0;
-	*(uint64_t *)userdata = p->at_seq;
-	return 1;
-}
-
-static int consistent(struct index_txn *t, uint64_t *ret_at)
-{
-	uint64_t at = 0;
-	int r = index_points(t, INDEX_NOW, take_consistent, &at);
-
-	if (r < 0)
-		return r;
-	*ret_at = at;
-	return at ? 0 : -ENOENT;
-}
-
-static int job_point(struct index_txn *t, const struct point *p, uint64_t *ret_at)
-{
-	struct index_job job;
-	int r = index_job(t, p->word, &job);
-
-	if (r < 0)
-		return r;
-	*ret_at = p->kind == POINT_BEFORE_JOB ? job.start.seq : job.end.seq;
-	return *ret_at ? 0 : -ENOENT;
-}
-
-static int resolve(struct env *env, struct index_txn *t, const struct point *p, uint64_t *ret_at)
-{
-	switch (p->kind) {
-	case POINT_SEQ: *ret_at = p->seq; return p->seq && p->seq <= index_seq(t) ? 0 : -ENOENT;
-	case POINT_LABEL: return index_label(t, p->word, ret_at);
-	case POINT_TIME: return log_seq_at(env->log_fd, p->time_ns, ret_at);
-	case POINT_BEFORE_JOB:
-	case POINT_AFTER_JOB: return job_point(t, p, ret_at);
-	case POINT_HEAD: return back(t, p->seq, ret_at);
-	case POINT_NOW: *ret_at = index_seq(t); return 0;
-	}
-	return -EINVAL;
-}
 
 int point_resolve(struct env *env, struct index_txn *t, const char *text, uint64_t *ret_at,
 		  char *problem, size_t size)
@@ -185,7 +25,7 @@ int point_resolve(struct env *env, struct index_txn *t, const char *text, uint64
 	int r;
 
 	if (strcmp(text, "consistent") == 0) {
-		r = consistent(t, &at);
+		r = points_consistent(t, &at);
 	} else {
 		if (!point_parse_all(text, &p)) {
 			(void)snprintf(problem, size,
@@ -193,10 +33,8 @@ int point_resolve(struct env *env, struct index_txn *t, const char *text, uint64
 				       "after:JOB, HEAD, HEAD~N or now");
 			return -EINVAL;
 		}
-		r = resolve(env, t, &p, &at);
+		r = points_find(t, env->log_fd, &p, &at);
 	}
-	if (r == 0 && at > index_seq(t))
-		r = -ENOENT;
 	if (r == 0)
 		*ret_at = at;
 	else if (r == -ENOENT)
@@ -239,7 +77,7 @@ static void set(json_t *o, const char *key, json_t *v)
 	(void)json_object_set_new(o, key, v);
 }
 
-static json_t *item_json(const struct item *it)
+static json_t *item_json(const struct points_item *it)
 {
 	char when[CLOCK_TEXT_MAX];
 	json_t *o = json_pack("{s:I, s:s}", "seq", (json_int_t)it->seq, "at",
@@ -261,18 +99,18 @@ void verb_points(struct call *call)
 	int64_t limit = call_int(call, "limit", LISTED);
 	json_t *array, *o;
 	struct index_txn *t;
-	struct list l = {0};
+	struct points l = {0};
 	int r;
 
 	if (!env)
 		return;
 	r = env_read_begin(env, &t);
 	if (r == 0) {
-		r = list_make(t, &l);
+		r = points_list(t, &l);
 		index_read_end(t);
 	}
 	if (r < 0) {
-		free(l.items);
+		points_done(&l);
 		verb_fail_errno(call, env, r, "its points cannot be read");
 		return;
 	}
@@ -282,7 +120,7 @@ void verb_points(struct call *call)
 		(void)json_array_append_new(array, item_json(&l.items[i]));
 	o = json_pack("{s:s, s:o, s:b, s:I}", "environment", env->name, "points", array,
 		      "truncated", l.n > (size_t)limit, "total", (json_int_t)l.n);
-	free(l.items);
+	points_done(&l);
 	call_ok(call, o);
 }
 
@@ -305,7 +143,7 @@ int point_record(struct env *env, const char *label, const char *kind, uint64_t 
 struct labelling {
 	struct call *call;
 	struct env *env;
-	struct item item;
+	struct points_item item;
 };
 
 static void label_durable(int r, uint64_t seq, void *userdata)

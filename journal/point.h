@@ -4,7 +4,7 @@
  *
  *	POINT	digits, LABEL, RFC 3339 time, before:JOB, after:JOB, HEAD, HEAD~N, now
  *
- * The grammar only: what a point means in one log, its index knows (brain/point.h).
+ * The grammar only: what a point means in one log, its index knows (points.h).
  * Read from the left, the longest point that stands there: a time holds ':', and so
  * does before:JOB, so what follows a point (FILE = NAME@POINT:PATH) is never looked
  * for first.  Pure; looks at bytes only.
