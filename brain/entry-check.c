@@ -239,6 +239,8 @@ static bool check_tree_parts(const struct entry_tree_entry *t, struct span *s)
 {
 	if (!check_name(s, t->name_len, t->name_len > 0))
 		return false;
+	if (t->attr.type == NODE_TYPE_NONE && (t->attr.target_len > 0 || t->attr.xattrs_len > 0))
+		return refuse(s, "parts of an entry without attributes");
 	if (t->attr.type == NODE_TYPE_NONE)
 		return t->error || refuse(s, "no attributes");
 	return check_attr(&t->attr, s);
