@@ -95,8 +95,8 @@ static json_t *item_json(const struct points_item *it)
 
 void verb_points(struct call *call)
 {
-	struct env *env = verb_env(call);
 	int64_t limit = call_int(call, "limit", LISTED);
+	struct env *env = verb_env(call);
 	json_t *array, *o;
 	struct index_txn *t;
 	struct points l = {0};
@@ -182,8 +182,8 @@ static void label_synced(struct env *env, const struct barrier_result *res, void
 
 void verb_label(struct call *call)
 {
-	struct env *env = verb_env(call);
 	const char *label = call_str(call, "label");
+	struct env *env = verb_env(call);
 	struct labelling *l;
 	uint64_t at;
 

@@ -2,7 +2,8 @@
  * rpc-server.h - limbd's side of the client socket: connections, calls, and
  * their answers (rpc.h has the bytes).
  *
- * A call is answered exactly once, by call_ok() or call_fail(); both end it.
+ * A call is answered exactly once, by call_ok() or call_fail(); both end it, and free it:
+ * whoever calls what may answer (verb_env()) reads the parameters that it needs before.
  * When its client is gone first, call->on_cancel is called (call->client is NULL then)
  * and the answer, which still has to be given, goes nowhere.  A client that says
  * "cancel" has it called, too, and waits for the answer.  Only limbd's own user may connect.

@@ -350,14 +350,16 @@ static struct file_call *change_new(struct call *call)
 void verb_file_write(struct call *call)
 {
 	struct file_call *f = change_new(call);
-	json_t *content = json_object_get(call->params, "content");
-	const char *base64 = json_string_value(json_object_get(call->params, "content_base64"));
+	const char *base64;
 	struct rewrite *c;
+	json_t *content;
 	int r = 0;
 
 	if (!f)
-		return;
+		return; /* and the call is gone */
 	c = f->priv;
+	content = json_object_get(call->params, "content");
+	base64 = json_string_value(json_object_get(call->params, "content_base64"));
 	c->no_replace = call_bool(call, "no_replace");
 	c->text = json_string_value(content);
 	c->text_len = json_string_length(content);
@@ -400,14 +402,16 @@ static bool take_edit(const json_t *o, struct edit *e)
 void verb_file_edit(struct call *call)
 {
 	struct file_call *f = change_new(call);
-	json_t *edits = json_object_get(call->params, "edits");
-	size_t n = json_array_size(edits);
 	struct rewrite *c;
+	json_t *edits;
+	size_t n;
 	bool ok;
 
 	if (!f)
-		return;
+		return; /* and the call is gone */
 	c = f->priv;
+	edits = json_object_get(call->params, "edits");
+	n = json_array_size(edits);
 	ok = n > 0 && n <= EDITS_MAX;
 	c->edits = ok ? calloc(n, sizeof(*c->edits)) : NULL;
 	ok = ok && c->edits;

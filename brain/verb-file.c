@@ -439,8 +439,8 @@ static void take_pattern(struct search *s, const char *p)
 
 void verb_file_search(struct call *call)
 {
-	struct file_call *f = file_call_new(call, search_run);
 	const char *pattern = call_str(call, "pattern"), *text = call_str(call, "text");
+	struct file_call *f = file_call_new(call, search_run);
 	struct search *s;
 
 	if (!f)

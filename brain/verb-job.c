@@ -236,9 +236,9 @@ static void logs_some(struct call *call, struct job *job, int only)
 
 void verb_logs(struct call *call)
 {
+	int64_t since = call_int(call, "since", 0);
 	int only = which_stream(call);
 	struct job *job = only < 0 ? NULL : call_job(call);
-	int64_t since = call_int(call, "since", 0);
 	struct stream *s;
 
 	if (!job)
