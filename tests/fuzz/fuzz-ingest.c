@@ -1,17 +1,7 @@
 /* Any frames through limb-ingest's machine: every entry that comes out is one that limbd
  * accepts, places lie in what was written, and nothing comes behind a broken rule. */
-#include <stdint.h>
-#include <stdlib.h>
-
 #include "brain/ingest.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int ok)
-{
-	if (!ok)
-		abort();
-}
+#include "tests/fuzz/fuzz.h"
 
 static uint64_t written;
 

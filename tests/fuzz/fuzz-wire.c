@@ -1,19 +1,9 @@
 /* Any bytes, in any pieces, through the frame decoder; bodies of CHANGE through the
  * attributes' rules. The first two bytes say how the rest is fed. */
-#include <stdint.h>
-#include <stdlib.h>
-
+#include "tests/fuzz/fuzz.h"
 #include "wire/attr.h"
 #include "wire/frame.h"
 #include "wire/wire.pb-c.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(int ok)
-{
-	if (!ok)
-		abort();
-}
 
 static void parse_attrs(const struct wframe *f)
 {
