@@ -12,6 +12,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/view-protocol.h"
+#include "fs/past.h"
 
 #define SOCKET_NAME "fs.sock"
 
@@ -139,9 +140,12 @@ static void accept_one(struct control *c, struct fs *fs)
 static int take_frame(const struct view_frame *m, struct fs *fs, struct follow *f)
 {
 	switch (m->kind) {
-	case VIEW_PUBLISH: follow_publish(f, m->seq); return 0;
+	case VIEW_PUBLISH:
+		if (f)
+			follow_publish(f, m->seq);
+		return 0;
 	case VIEW_STALE: set_away(fs, m->seq != 0); return 0;
-	case VIEW_MERGED: source_close_removed(fs->source); return 0;
+	case VIEW_MERGED: contents_close_removed(fs->contents); return 0;
 	case VIEW_QUIT: return 1;
 	default: return 0;
 	}
@@ -174,13 +178,15 @@ static int read_frames(struct control *c, struct fs *fs, struct follow *f)
 void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
 {
 	for (;;) {
-		struct pollfd fds[3] = {
+		int timeout_ms = fs->past ? past_tick(fs->past) : -1;
+		struct pollfd fds[4] = {
 			{.fd = wake_fd, .events = POLLIN},
 			{.fd = c ? c->conn : -1, .events = POLLIN},
 			{.fd = c ? c->listener : -1, .events = POLLIN},
+			{.fd = fs->past ? past_fd(fs->past) : -1, .events = POLLIN},
 		};
 
-		if (poll(fds, ARRAY_SIZE(fds), -1) < 0)
+		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
 			continue;
 		if (fds[0].revents || (fds[1].revents && read_frames(c, fs, f)))
 			return;

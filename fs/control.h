@@ -24,7 +24,7 @@ void control_free(struct control *c);
 
 void control_seen(uint64_t seq, void *control);
 
-/* Tells status and follower what limbd says, until QUIT or until wake_fd becomes readable.
+/* Tells status and follower (NULL: nothing changes) what limbd says, until QUIT or until wake_fd becomes readable.
  * c NULL: there is no limbd to listen to. */
 void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd);
 

@@ -18,7 +18,7 @@ struct place {
 };
 
 struct listing {
-	uint64_t dir;
+	uint64_t space, dir;
 	unsigned refs; /* the table's own included; the last one frees */
 	uint64_t used;
 	struct place *places;
@@ -117,7 +117,8 @@ static int compare(const void *a, const void *b)
 	return x->name_at < y->name_at ? -1 : x->name_at > y->name_at;
 }
 
-static int make(struct dirs *d, struct index_txn *t, uint64_t dir, struct listing **ret)
+static int make(struct dirs *d, struct index_txn *t, uint64_t at, uint64_t dir,
+		struct listing **ret)
 {
 	_cleanup_(listing_freep) struct listing *l = calloc(1, sizeof(*l));
 	struct making m = {.d = d, .l = l};
@@ -128,7 +129,7 @@ static int make(struct dirs *d, struct index_txn *t, uint64_t dir, struct listin
 	buf_init(&l->names, UINT32_MAX);
 	l->dir = dir;
 	l->refs = 1;
-	r = index_list(t, dir, NULL, 0, INDEX_NOW, add_entry, &m);
+	r = index_list(t, dir, NULL, 0, at, add_entry, &m);
 	if (r < 0)
 		return r;
 	if (l->n > 0)
@@ -152,10 +153,10 @@ static void unref(struct listing *l)
 		listing_free(l);
 }
 
-static struct listing **find(struct dirs *d, uint64_t dir)
+static struct listing **find(struct dirs *d, uint64_t space, uint64_t dir)
 {
 	for (size_t i = 0; i < KEPT; i++)
-		if (d->kept[i] && d->kept[i]->dir == dir)
+		if (d->kept[i] && d->kept[i]->dir == dir && d->kept[i]->space == space)
 			return &d->kept[i];
 	return NULL;
 }
@@ -190,7 +191,7 @@ static void keep(struct dirs *d, uint64_t seq, struct listing *l)
 
 	if (seq < d->floor)
 		return;
-	slot = find(d, l->dir);
+	slot = find(d, l->space, l->dir);
 	if (slot) {
 		unref(*slot);
 		*slot = NULL;
@@ -203,11 +204,17 @@ static void keep(struct dirs *d, uint64_t seq, struct listing *l)
 
 int dirs_get(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t dir, struct listing **ret)
 {
+	return dirs_get_at(d, t, seq, 0, INDEX_NOW, dir, ret);
+}
+
+int dirs_get_at(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t space, uint64_t at,
+		uint64_t dir, struct listing **ret)
+{
 	struct listing **kept, *l = NULL;
 	int r;
 
 	(void)pthread_mutex_lock(&d->lock);
-	kept = find(d, dir);
+	kept = find(d, space, dir);
 	if (kept) {
 		l = *kept;
 		l->refs++;
@@ -215,9 +222,10 @@ int dirs_get(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t dir, st
 	}
 	(void)pthread_mutex_unlock(&d->lock);
 	if (!l) {
-		r = make(d, t, dir, &l);
+		r = make(d, t, at, dir, &l);
 		if (r < 0)
 			return r;
+		l->space = space;
 		(void)pthread_mutex_lock(&d->lock);
 		keep(d, seq, l);
 		(void)pthread_mutex_unlock(&d->lock);
@@ -245,7 +253,7 @@ void dirs_drop(struct dirs *d, uint64_t dir)
 	struct listing **l;
 
 	(void)pthread_mutex_lock(&d->lock);
-	l = find(d, dir);
+	l = find(d, 0, dir);
 	if (l) {
 		unref(*l);
 		*l = NULL;

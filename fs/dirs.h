@@ -34,6 +34,9 @@ DEFINE_CLEANUP(struct dirs, dirs_free);
 
 struct listing;
 int dirs_get(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t dir, struct listing **ret);
+/* How it was at a point, in one of several trees; space 0 and INDEX_NOW: dirs_get(). */
+int dirs_get_at(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t space, uint64_t at,
+		uint64_t dir, struct listing **ret);
 void dirs_put(struct dirs *d, struct listing *l);
 
 size_t listing_count(const struct listing *l);

@@ -2,10 +2,12 @@
  * fs.h - limb-fs's data model: one mount and what its threads share.
  *
  *	look, attr	how a node is shown; pure
- *	source		index and store
+ *	source		the index;  contents: the store
  *	nodes, dirs	what the kernel knows; directories in a stable order
  *	reader		content
- *	ops		the kernel's requests, answered by several threads
+ *	spot		what the kernel's ids mean
+	ops		the kernel's requests, answered by several threads
+	past		many trees of one session, each at its point
  *	follow		limbd's news, told to the kernel; one thread
  *	control		the socket to limbd; the main thread
  *	session		FUSE: mount, threads, end
@@ -23,8 +25,14 @@
 #include "fs/source.h"
 #include "fs/status.h"
 
+struct past;
+
 struct fs {
+	uint64_t at;	   /* the position that is shown, or INDEX_NOW */
+	struct past *past; /* NULL: a live view */
+	uint64_t space;	   /* whose listings, where trees share dirs */
 	struct attr_rules rules;
+	struct contents *contents;
 	struct source *source;
 	struct nodes *nodes;
 	struct dirs *dirs;

@@ -1,16 +1,20 @@
 /*
- * limb-fs - the mounted view of one environment.
+ * limb-fs - the mounted view of one environment, or of the past of all.
  *
  *	limb-fs --state STATE --environment ID --name NAME --mount PATH --look|--work
  * is started by limbd, answers from index and store by itself, and outlives it.
  *
- *	limb-fs --journal DIR [--environment NAME] [--work] [--foreground] MNT
- * mounts a copied state directory without a daemon.
+ *	limb-fs --state STATE --past ID --mount PATH
+ * is, too: all environments as they were, MNT/.at/NAME@POINT (past.h). ID is the brain's.
+ *
+ *	limb-fs --journal DIR [--environment NAME] [--at POINT] [--work] [--foreground] MNT
+ * mounts a copied state directory without a daemon (`limb mount`).
  *
  * Exit: 0 unmounted (or, in the background, mounted), 2 usage, 125 could not.
  */
 #include <fcntl.h>
 #include <getopt.h>
+#include <jansson.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +29,9 @@
 #include "fs/control.h"
 #include "fs/copy.h"
 #include "fs/mountpoint.h"
+#include "fs/past.h"
 #include "fs/session.h"
+#include "journal/points.h"
 
 enum {
 	EXIT_USAGE = 2,
@@ -34,14 +40,19 @@ enum {
 	LOCK_PAUSE_MS = 10,
 };
 
-static const char *arg_state, *arg_journal, *arg_environment, *arg_name, *arg_mount;
-static bool arg_look, arg_work, arg_foreground;
+static const char *arg_state, *arg_journal, *arg_environment, *arg_name, *arg_mount, *arg_past,
+	*arg_at;
+static bool arg_look, arg_work, arg_foreground, arg_json, arg_quiet;
+static struct point at_point; /* what arg_at says */
+static bool at_consistent;
 
 static int wake_fd = -1;
 
 static const char usage_text[] =
 	"usage: limb-fs --state DIR --environment ID --name NAME --mount PATH --look|--work\n"
-	"       limb-fs --journal DIR [--environment NAME] [--look|--work] [--foreground] MNT\n";
+	"       limb-fs --state DIR --past ID --mount PATH\n"
+	"       limb-fs --journal DIR [--environment NAME] [--at POINT] [--look|--work]\n"
+	"               [--foreground] [--json|-q] MNT\n";
 
 static bool parse_args(int argc, char **argv)
 {
@@ -54,13 +65,16 @@ static bool parse_args(int argc, char **argv)
 		{"look", no_argument, NULL, 'l'},
 		{"work", no_argument, NULL, 'w'},
 		{"foreground", no_argument, NULL, 'f'},
+		{"past", required_argument, NULL, 'p'},
+		{"at", required_argument, NULL, 'a'},
+		{"json", no_argument, NULL, 'J'},
 		{"help", no_argument, NULL, 'h'},
 		{"version", no_argument, NULL, 'v'},
 		{0},
 	};
 	int c;
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) >= 0) {
+	while ((c = getopt_long(argc, argv, "q", options, NULL)) >= 0) {
 		switch (c) {
 		case 's': arg_state = optarg; break;
 		case 'j': arg_journal = optarg; break;
@@ -70,6 +84,10 @@ static bool parse_args(int argc, char **argv)
 		case 'l': arg_look = true; break;
 		case 'w': arg_work = true; break;
 		case 'f': arg_foreground = true; break;
+		case 'p': arg_past = optarg; break;
+		case 'a': arg_at = optarg; break;
+		case 'J': arg_json = true; break;
+		case 'q': arg_quiet = true; break;
 		case 'h': (void)fputs(usage_text, stdout); exit(EXIT_SUCCESS);
 		case 'v': (void)puts("limb-fs " PACKAGE_VERSION); exit(EXIT_SUCCESS);
 		default: return false;
@@ -81,18 +99,68 @@ static bool parse_args(int argc, char **argv)
 		arg_mount = argv[optind++];
 	if (optind != argc || !arg_mount || !arg_state == !arg_journal)
 		return false;
-	return arg_journal || (arg_environment && arg_name && (arg_look || arg_work));
+	at_consistent = arg_at && strcmp(arg_at, "consistent") == 0;
+	if (arg_at && !at_consistent && !point_parse_all(arg_at, &at_point))
+		return false;
+	if (arg_journal)
+		return !arg_past;
+	if (arg_at || arg_json || arg_quiet)
+		return false;
+	return arg_past ? !arg_environment && !arg_look && !arg_work
+			: arg_environment && arg_name && (arg_look || arg_work);
+}
+
+/* ---- what is said ---- */
+
+/* One line for people, the error object for programs. Returns r. */
+static int fail(int r, const char *code, const char *step, const char *fmt, ...) _printf_(4, 5);
+static int fail(int r, const char *code, const char *step, const char *fmt, ...)
+{
+	char detail[1024];
+	va_list ap;
+	json_t *o;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(detail, sizeof(detail), fmt, ap);
+	va_end(ap);
+	log_error("%s%s%s", detail, step ? "; " : "", step ? step : "");
+	if (!arg_json)
+		return r;
+	o = json_pack("{s:s, s:s, s:[]}", "error", code, "detail", detail, "next_steps");
+	if (step)
+		(void)json_array_append_new(json_object_get(o, "next_steps"), json_string(step));
+	(void)json_dumpf(o, stdout, JSON_COMPACT);
+	(void)putchar('\n');
+	(void)fflush(stdout);
+	json_decref(o);
+	return r;
+}
+
+/* What goes wrong with a copy is mostly that it is not what was meant. */
+static int fail_errno(int r, const char *what, const char *path)
+{
+	char shown[256];
+
+	(void)text_escape_into(shown, sizeof(shown), path, strlen(path));
+	return fail(r,
+		    r == -ENOENT		  ? "file_not_found"
+		    : r == -EACCES || r == -EPERM ? "permission_denied"
+						  : "io_error",
+		    NULL, "%s '%s': %s", what, shown, strerror(-r));
 }
 
 /* ---- one mount ---- */
 
 struct view {
 	struct fs fs;
-	int state_fd, env_fd, store_fd, lock_fd;
+	int state_fd, env_fd, store_fd,
+		lock_fd; /* env_fd: of what is served, for lock and socket */
 	char id[COPY_ID_HEX];
 	char *path, *source_name;
 	struct mountpoint mp;
 	bool mounted;
+	struct past *past; /* NULL: fs is what is served */
+	uint64_t seq;	   /* what a copy shows */
 	struct session *session;
 	struct follow *follow;
 	struct control *control;
@@ -119,7 +187,9 @@ static void view_done(struct view *v)
 	mountpoint_done(&v->mp);
 	dirs_free(v->fs.dirs);
 	nodes_free(v->fs.nodes);
+	past_free(v->past);
 	source_close(v->fs.source);
+	contents_close(v->fs.contents);
 	for (size_t i = 0; i < 4; i++) {
 		int fd = (const int[]){v->state_fd, v->env_fd, v->store_fd, v->lock_fd}[i];
 		if (fd >= 0)
@@ -129,38 +199,65 @@ static void view_done(struct view *v)
 	free(v->source_name);
 }
 
+static int find_in_copy(struct view *v)
+{
+	char shown[256];
+	int r = copy_find(v->state_fd, arg_environment, v->id);
+
+	if (r >= 0)
+		return 0;
+	(void)text_escape_into(shown, sizeof(shown), arg_journal, strlen(arg_journal));
+	if (r == -ENOTUNIQ)
+		return fail(r, "usage", NULL,
+			    "'%s' holds several environments: say which with --environment NAME",
+			    shown);
+	if (arg_environment)
+		return fail(r, "environment_not_found", NULL,
+			    "cannot find environment '%s' in '%s': %s", arg_environment, shown,
+			    strerror(-r));
+	return fail(r, "file_not_found", NULL, "'%s' holds no environment", shown);
+}
+
+/* The brain's own directory of that name has lock and socket, as an environment's has. */
+static int open_past_dir(struct view *v)
+{
+	int r = file_make_dir(v->state_fd, "past");
+
+	if (r >= 0)
+		r = v->env_fd = file_open_dir(v->state_fd, "past");
+	return r < 0 ? log_error_errno(r, "cannot make 'past' in '%s'", arg_state) : 0;
+}
+
 static int open_state(struct view *v)
 {
 	const char *dir = arg_state ? arg_state : arg_journal;
 	char path[64];
+	int r;
 
 	v->fs.state_fd = v->state_fd = file_open_dir(AT_FDCWD, dir);
 	if (v->state_fd < 0)
-		return log_error_errno(v->state_fd, "cannot open the state directory '%s'", dir);
+		return fail_errno(v->state_fd, "cannot open the state directory", dir);
 	if (arg_journal) {
-		int r = copy_find(v->state_fd, arg_environment, v->id);
-		if (r == -ENOTUNIQ)
-			return log_error_errno(r,
-					       "'%s' holds several environments: say which with "
-					       "--environment NAME",
-					       dir);
+		r = find_in_copy(v);
 		if (r < 0)
-			return log_error_errno(r, "cannot find environment '%s' in '%s'",
-					       arg_environment ? arg_environment : "", dir);
-	} else if (strlen(arg_environment) == sizeof(v->id) - 1) {
+			return r;
+	} else if (!arg_past && strlen(arg_environment) == sizeof(v->id) - 1) {
 		memcpy(v->id, arg_environment, sizeof(v->id));
 	}
-	(void)snprintf(path, sizeof(path), "envs/%s", v->id);
-	v->env_fd = file_open_dir(v->state_fd, path);
-	if (v->env_fd < 0)
-		return log_error_errno(v->env_fd, "cannot open the environment in '%s'", dir);
 	v->store_fd = file_open_dir(v->state_fd, "store/main");
 	if (v->store_fd < 0)
-		return log_error_errno(v->store_fd, "cannot open the store in '%s'", dir);
-	return 0;
+		return fail_errno(v->store_fd, "cannot open the store in", dir);
+	r = contents_open(v->store_fd, arg_state ? STORE_READ : STORE_COPY, &v->fs.contents);
+	if (r < 0)
+		return log_oom();
+	if (arg_past)
+		return open_past_dir(v);
+	(void)snprintf(path, sizeof(path), "envs/%s", v->id);
+	v->env_fd = file_open_dir(v->state_fd, path);
+	return v->env_fd < 0 ? fail_errno(v->env_fd, "cannot open the environment in", dir) : 0;
 }
 
-/* One limb-fs an environment. */
+/* One limb-fs an environment, and one for the past. */
 static int take_lock(struct view *v)
 {
 	const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000};
@@ -171,30 +268,78 @@ static int take_lock(struct view *v)
 	       clock_mono_ms() < end_ms)
 		(void)nanosleep(&pause, NULL);
 	if (r < 0)
-		return log_error_errno(r, "another limb-fs serves this environment");
+		return log_error_errno(r, "another limb-fs serves this already");
 	return 0;
+}
+
+/* A copy's tree at a point: a session of the past that has one tree. */
+static int open_at(struct view *v)
+{
+	cleanup_close int log_fd = file_open_dir(v->env_fd, "log");
+	struct index_txn *t;
+	uint64_t at = 0, seq;
+	uint8_t id[16];
+	int r = log_fd < 0 ? log_fd : source_begin(v->fs.source, &t, &seq);
+
+	if (r >= 0) {
+		r = at_consistent ? points_consistent(t, &at)
+				  : points_find(t, log_fd, &at_point, &at);
+		source_end(v->fs.source, t);
+	}
+	if (r >= 0)
+		r = text_unhex(id, sizeof(id), v->id);
+	if (r >= 0)
+		r = past_new(v->state_fd, &v->past);
+	if (r >= 0)
+		r = past_show_tree(v->past, v->fs.source, id, &v->fs.rules, at);
+	if (r == -ENOENT)
+		return fail(r, "point_not_found", NULL, "the journal in '%s' has no point '%s'",
+			    arg_journal, arg_at);
+	if (r < 0)
+		return fail_errno(r, "cannot find that point in", arg_journal);
+	v->seq = at;
+	return 0;
+}
+
+static int open_past(struct view *v)
+{
+	int r = past_new(v->state_fd, &v->past);
+
+	if (r >= 0)
+		r = past_show_brain(v->past, v->fs.contents);
+	return r < 0 ? log_error_errno(r, "cannot open what '%s' holds", arg_state) : 0;
 }
 
 static int open_source(struct view *v)
 {
+	struct index_txn *t;
 	int r;
 
-	r = source_open(v->env_fd, v->store_fd, arg_state ? SOURCE_LIVE : SOURCE_COPY,
+	v->fs.at = INDEX_NOW;
+	attr_rules_init(&v->fs.rules, !arg_work, geteuid(), getegid());
+	atomic_store(&v->fs.status.since_ms, clock_mono_ms());
+	if (arg_past)
+		return open_past(v);
+	r = source_open(v->env_fd, v->fs.contents, arg_state ? SOURCE_LIVE : SOURCE_COPY,
 			&v->fs.source);
 	if (r == -EBADMSG && arg_journal)
-		return log_error_errno(r,
-				       "the log in '%s' is damaged: limb journal verify says where",
-				       arg_journal);
+		return fail(r, "io_error", NULL,
+			    "the log in '%s' is damaged: limb journal verify says where",
+			    arg_journal);
 	if (r < 0)
-		return log_error_errno(r, "cannot open the index of the environment");
+		return fail_errno(r, "cannot open the index of the environment in",
+				  arg_state ? arg_state : arg_journal);
 	r = nodes_new(&v->fs.nodes);
 	if (r >= 0)
 		r = dirs_new(&v->fs.dirs);
 	if (r < 0)
 		return log_oom();
-	attr_rules_init(&v->fs.rules, !arg_work, geteuid(), getegid());
-	atomic_store(&v->fs.status.since_ms, clock_mono_ms());
-	return 0;
+	if (arg_at)
+		return open_at(v);
+	r = source_begin(v->fs.source, &t, &v->seq);
+	if (r >= 0)
+		source_end(v->fs.source, t);
+	return MIN(r, 0);
 }
 
 static int prepare_mountpoint(struct view *v)
@@ -205,25 +350,26 @@ static int prepare_mountpoint(struct view *v)
 	(void)text_escape_into(shown, sizeof(shown), arg_mount, strlen(arg_mount));
 	r = mountpoint_resolve(arg_mount, &v->path);
 	if (r < 0)
-		return log_error_errno(r, "cannot use '%s' as a mount point", shown);
-	if (asprintf(&v->source_name, "limbfs:%s%s", arg_journal ? "journal:" : "", v->id) < 0) {
+		return fail_errno(r, "cannot mount at", arg_mount);
+	if (asprintf(&v->source_name, "limbfs:%s%s",
+		     arg_journal ? "journal:"
+		     : arg_past	 ? "past:"
+				 : "",
+		     arg_past ? arg_past : v->id) < 0) {
 		v->source_name = NULL;
 		return log_oom();
 	}
 	r = mountpoint_clear(v->path, v->source_name);
 	if (r == -EBUSY)
-		return log_error_errno(r,
-				       "something else is mounted at '%s': unmount it, or mount "
-				       "elsewhere",
-				       shown);
+		return fail(r, "io_error", "unmount it, or mount elsewhere",
+			    "something else is mounted at '%s'", shown);
 	if (r < 0)
-		return log_error_errno(r, "cannot unmount a dead view from '%s'", shown);
+		return fail_errno(r, "cannot unmount a dead view from", arg_mount);
 	r = mountpoint_make(v->path, arg_state != NULL, &v->mp);
 	if (r == -ENOTEMPTY)
-		return log_error_errno(r, "'%s' is not empty: move away what is in it", shown);
-	if (r < 0)
-		return log_error_errno(r, "cannot make the mount point '%s'", shown);
-	return 0;
+		return fail(r, "io_error", NULL, "'%s' is not empty: move away what is in it",
+			    shown);
+	return r < 0 ? fail_errno(r, "cannot make the mount point", arg_mount) : 0;
 }
 
 static void tell_seen(uint64_t seq, void *userdata)
@@ -238,20 +384,20 @@ static int mount_view(struct view *v)
 	const char *why = "";
 	int r;
 
-	r = session_new(&v->fs, v->source_name, &v->session);
+	r = session_new(v->past ? past_session(v->past) : &v->fs, v->source_name, &v->session);
 	if (r < 0)
 		return log_error_errno(r, "cannot make a FUSE session");
-	/* From the index as it is before the first answer. */
-	r = follow_start(&v->fs, session_fuse(v->session), tell_seen, v, &v->follow);
+	/* From the index as it is before the first answer. The past does not change. */
+	if (!v->past)
+		r = follow_start(&v->fs, session_fuse(v->session), tell_seen, v, &v->follow);
 	if (r < 0)
 		return log_error_errno(r, "cannot start the thread that follows limbd");
 	r = session_mount(v->session, v->path, &why);
-	if (r < 0) {
-		log_error("cannot mount '%s' (%s): %s", v->path, why,
-			  geteuid() ? "a normal user needs fusermount3 (Debian: package fuse3)"
-				    : "mounting needs CAP_SYS_ADMIN here");
-		return r;
-	}
+	if (r < 0)
+		return fail(r, "permission_denied",
+			    geteuid() ? "a normal user needs fusermount3 (Debian: package fuse3)"
+				      : "mounting needs CAP_SYS_ADMIN here",
+			    "cannot mount '%s' (%s)", v->path, why);
 	v->mounted = true;
 	mountpoint_close_up(&v->mp);
 	r = session_serve(v->session, wake_fd);
@@ -266,10 +412,8 @@ static int view_open(struct view *v)
 	int r;
 
 	r = session_probe(&why);
-	if (r < 0) {
-		log_error("no view: %s", why);
-		return r;
-	}
+	if (r < 0)
+		return fail(r, "unsupported", NULL, "no view: %s", why);
 	r = open_state(v);
 	if (r >= 0 && arg_state)
 		r = take_lock(v);
@@ -345,6 +489,37 @@ static int go_background(int *ret_fd)
 	return 0;
 }
 
+/* What `limb mount` answers. */
+static void say_result(const struct view *v)
+{
+	_cleanup_(buf_done) struct buf text = BUF_INIT(0);
+	json_t *o;
+
+	if (!arg_journal || !(arg_json || isatty(STDOUT_FILENO)) || arg_quiet)
+		return;
+	if (!arg_json) {
+		char shown[512];
+
+		printf("%s: record %llu\n",
+		       text_escape_into(shown, sizeof(shown), v->path, strlen(v->path)),
+		       (unsigned long long)v->seq);
+		return;
+	}
+	(void)text_utf8_replace(&text, v->path, strlen(v->path));
+	o = json_pack("{s:s%, s:i, s:I}", "mount", (const char *)buf_data(&text), buf_len(&text),
+		      "pid", (int)getpid(), "seq", (json_int_t)v->seq);
+	if (!text_utf8_ok(v->path, strlen(v->path))) {
+		buf_clear(&text);
+		(void)text_base64(&text, v->path, strlen(v->path));
+		(void)json_object_set_new(
+			o, "mount_base64",
+			json_stringn((const char *)buf_data(&text), buf_len(&text)));
+	}
+	(void)json_dumpf(o, stdout, JSON_COMPACT);
+	(void)putchar('\n');
+	json_decref(o);
+}
+
 static void say_mounted(int fd)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -388,6 +563,8 @@ int main(int argc, char **argv)
 		(void)fputs(usage_text, stderr);
 		return EXIT_USAGE;
 	}
+	if (arg_journal)
+		log_init("limb");
 	(void)umask(077);
 	r = make_absolute();
 	/* limbd watches its child, so that one does not fork. */
@@ -403,9 +580,11 @@ int main(int argc, char **argv)
 	if (r >= 0) {
 		/* No directory but the mounted one is kept from being unmounted. */
 		(void)!chdir("/");
+		say_result(&v);
+		(void)fflush(stdout);
 		if (background_fd >= 0)
 			say_mounted(background_fd);
-		control_run(v.control, &v.fs, v.follow, wake_fd);
+		control_run(v.control, v.past ? past_session(v.past) : &v.fs, v.follow, wake_fd);
 	}
 	view_done(&v);
 	return r < 0 ? EXIT_COULD_NOT : EXIT_SUCCESS;

@@ -14,10 +14,9 @@ enum {
 /* One reply in the making. */
 struct filling {
 	fuse_req_t req;
-	struct fs *fs;
+	struct spot dir;
 	struct index_txn *t;
 	bool plus;
-	uint64_t dir;
 	char *mem;
 	size_t size, used;
 	uint64_t *held; /* nodes that the reply makes known */
@@ -45,13 +44,15 @@ static int add(struct filling *f, const char *name, const struct fuse_entry_para
 static int add_dot(struct filling *f, const char *name, uint64_t node, uint64_t offset)
 {
 	struct fuse_entry_param e = {0};
+	struct spot s = f->dir;
 	struct index_node n;
 	int r;
 
-	r = index_last_node(f->t, node, &n);
+	s.node = node;
+	r = spot_node(&s, f->t, &n);
 	if (r < 0)
 		return r;
-	e.attr.st_ino = attr_inode(&n);
+	e.attr.st_ino = spot_inode(s.fs, &n);
 	e.attr.st_mode = S_IFDIR;
 	return add(f, name, &e, offset);
 }
@@ -66,13 +67,14 @@ static int note_parent(uint64_t parent, const char *name, size_t len, void *user
 
 static int add_dots(struct filling *f, uint64_t offset)
 {
-	uint64_t parent = f->dir;
+	uint64_t parent = f->dir.parent ? f->dir.parent : f->dir.node;
 	int r = 1;
 
 	if (offset < OFFSET_DOT)
-		r = add_dot(f, ".", f->dir, OFFSET_DOT);
+		r = add_dot(f, ".", f->dir.node, OFFSET_DOT);
 	if (r > 0 && offset < OFFSET_DOT_DOT) {
-		r = index_names(f->t, f->dir, note_parent, &parent);
+		if (f->dir.fs->at == INDEX_NOW)
+			r = index_names(f->t, f->dir.node, note_parent, &parent);
 		if (r >= 0)
 			r = add_dot(f, "..", parent, OFFSET_DOT_DOT);
 	}
@@ -81,30 +83,37 @@ static int add_dots(struct filling *f, uint64_t offset)
 
 static int add_name(struct filling *f, const char *name, size_t len, uint64_t offset)
 {
+	const struct fs *fs = f->dir.fs;
 	struct fuse_entry_param e = {0};
 	struct index_node n;
+	uint64_t node;
 	int r;
 
 	/* The listing may be older than this transaction. */
-	r = index_lookup(f->t, f->dir, name, len, INDEX_NOW, &e.ino);
+	r = index_lookup(f->t, f->dir.node, name, len, fs->at, &node);
 	if (r >= 0)
-		r = index_get_node(f->t, e.ino, INDEX_NOW, &n);
+		r = index_get_node(f->t, node, fs->at, &n);
 	if (r < 0)
 		return r == -ENOENT ? 1 : r;
-	e.attr_timeout = e.entry_timeout = ops_timeout_s(f->fs);
-	if (f->plus) {
-		r = ops_stat(f->fs, f->t, &n, &e.attr);
-		if (r < 0)
-			return r;
-	} else {
-		e.attr.st_ino = attr_inode(&n);
+	if (!f->plus) {
+		e.attr.st_ino = spot_inode(fs, &n);
 		e.attr.st_mode = node_type_to_mode(n.n.type);
+		return add(f, name, &e, offset);
 	}
-	return add(f, name, &e, offset);
+	e.attr_timeout = e.entry_timeout = ops_timeout_s(fs);
+	r = ops_stat(fs, f->t, &n, f->dir.depth, &e.attr);
+	if (r >= 0)
+		r = spot_hold(&f->dir, &n, &e.ino);
+	if (r >= 0)
+		r = add(f, name, &e, offset);
+	if (r <= 0 && e.ino && fs->past)
+		spot_forget(f->dir.fs, e.ino, 1);
+	return r;
 }
 
 static int fill_from(struct filling *f, uint64_t seq, uint64_t offset)
 {
+	struct fs *fs = f->dir.fs;
 	struct listing *l;
 	const char *name;
 	size_t len;
@@ -113,7 +122,7 @@ static int fill_from(struct filling *f, uint64_t seq, uint64_t offset)
 	r = add_dots(f, offset);
 	if (r <= 0)
 		return r;
-	r = dirs_get(f->fs->dirs, f->t, seq, f->dir, &l);
+	r = dirs_get_at(fs->dirs, f->t, seq, fs->space, fs->at, f->dir.node, &l);
 	if (r < 0)
 		return r;
 	for (size_t i = listing_seek(l, offset); i < listing_count(l); i++) {
@@ -122,53 +131,55 @@ static int fill_from(struct filling *f, uint64_t seq, uint64_t offset)
 		if (r <= 0)
 			break;
 	}
-	dirs_put(f->fs->dirs, l);
+	dirs_put(fs->dirs, l);
 	return r;
 }
 
 static int fill(struct filling *f, uint64_t offset)
 {
+	struct fs *fs = f->dir.fs;
 	uint64_t seq;
 	int r;
 
 	do {
 		f->used = f->n_held = 0;
-		r = source_begin(f->fs->source, &f->t, &seq);
+		r = source_begin(fs->source, &f->t, &seq);
 		if (r < 0)
 			return r;
 		r = fill_from(f, seq, offset);
-		source_end(f->fs->source, f->t);
+		source_end(fs->source, f->t);
 		/* What was read before an error is good, as in read(2). */
 		if (r < 0 && f->used == 0)
 			return r;
-		r = nodes_hold(f->fs->nodes, seq, f->held, f->n_held);
+		r = fs->past ? 0 : nodes_hold(fs->nodes, seq, f->held, f->n_held);
 	} while (r == -EAGAIN);
 	return r;
 }
 
-static void answer(fuse_req_t req, uint64_t dir, size_t size, off_t offset, bool plus)
+static void answer(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus)
 {
 	size_t most = size / (plus ? PLUS_BYTES_MIN : ENTRY_BYTES_MIN) + 1;
 	cleanup_free uint64_t *held = malloc(most * sizeof(*held));
 	cleanup_free char *mem = malloc(size);
 	struct filling f = {
 		.req = req,
-		.fs = ops_fs(req),
 		.plus = plus,
-		.dir = dir,
 		.mem = mem,
 		.size = size,
 		.held = held,
 	};
 	int r;
 
-	r = held && mem ? fill(&f, (uint64_t)offset) : -ENOMEM;
+	r = held && mem ? spot_get(req, ino, &f.dir) : -ENOMEM;
+	if (r >= 0)
+		r = fill(&f, (uint64_t)offset);
 	if (r < 0) {
 		(void)fuse_reply_err(req, -r);
 	} else if (fuse_reply_buf(req, mem, f.used) < 0) {
 		for (size_t i = 0; i < f.n_held; i++)
-			nodes_forget(f.fs->nodes, held[i], 1);
+			spot_forget(f.dir.fs, held[i], 1);
 	}
+	spot_done(&f.dir);
 }
 
 void ops_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)

@@ -123,8 +123,9 @@ static int list_xattrs(const struct fs *fs, const struct node *n, struct buf *ou
 }
 
 /* name NULL: the list of them. */
-static int read_xattrs(struct fs *fs, uint64_t node, const char *name, struct buf *out)
+static int read_xattrs(const struct spot *s, const char *name, struct buf *out)
 {
+	struct fs *fs = s->fs;
 	struct index_txn *t;
 	struct index_node n;
 	uint64_t seq;
@@ -133,7 +134,7 @@ static int read_xattrs(struct fs *fs, uint64_t node, const char *name, struct bu
 	r = source_begin(fs->source, &t, &seq);
 	if (r < 0)
 		return r;
-	r = index_last_node(t, node, &n);
+	r = spot_node(s, t, &n);
 	if (r >= 0)
 		r = name ? find_xattr(fs, &n.n, name, out) : list_xattrs(fs, &n.n, out);
 	source_end(fs->source, t);
@@ -143,18 +144,25 @@ static int read_xattrs(struct fs *fs, uint64_t node, const char *name, struct bu
 void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
 	_cleanup_(buf_done) struct buf out = BUF_INIT(XATTR_VALUE_MAX);
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot s = {0};
 	int r;
 
-	r = get_own(fs, name, &out);
+	r = spot_get(req, ino, &s);
+	if (r >= 0)
+		r = get_own(s.fs, name, &out);
 	if (r == 0)
-		r = read_xattrs(fs, ino, name, &out);
+		r = read_xattrs(&s, name, &out);
 	reply(req, r, &out, size);
 }
 
 void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
 	_cleanup_(buf_done) struct buf out = BUF_INIT(XATTR_VALUE_MAX);
+	_cleanup_(spot_done) struct spot s = {0};
+	int r;
 
-	reply(req, read_xattrs(ops_fs(req), ino, NULL, &out), &out, size);
+	r = spot_get(req, ino, &s);
+	if (r >= 0)
+		r = read_xattrs(&s, NULL, &out);
+	reply(req, r, &out, size);
 }

@@ -18,7 +18,7 @@ double ops_timeout_s(const struct fs *fs)
 	return atomic_load(&fs->status.away) ? OPS_SHORT_S : OPS_FOREVER_S;
 }
 
-static void init(void *userdata, struct fuse_conn_info *conn)
+void ops_init(void *userdata, struct fuse_conn_info *conn)
 {
 	const struct fs *fs = userdata;
 
@@ -70,17 +70,20 @@ static int look_at_name(uint64_t parent, const char *name, size_t len, void *use
 	return 0;
 }
 
-int ops_target(const struct fs *fs, struct index_txn *t, const struct index_node *n,
+int ops_target(const struct fs *fs, struct index_txn *t, const struct index_node *n, size_t depth,
 	       struct buf *out)
 {
-	struct depth d = {.t = t};
+	struct depth d = {.t = t, .least = depth};
 	cleanup_free char *root = NULL;
-	int r;
+	int r = 0;
 
 	if (!fs->rules.look || look_target_plain(n->n.target, n->n.target_len))
 		return buf_add(out, n->n.target, n->n.target_len);
-	r = index_names(t, n->id, look_at_name, &d);
-	buf_done(&d.path);
+	if (depth == SPOT_BY_NAME) {
+		d.least = 0;
+		r = index_names(t, n->id, look_at_name, &d);
+		buf_done(&d.path);
+	}
 	if (r < 0)
 		return r;
 	r = index_root_path(t, &root);
@@ -89,85 +92,92 @@ int ops_target(const struct fs *fs, struct index_txn *t, const struct index_node
 	return look_target(n->n.target, n->n.target_len, root, d.least, out);
 }
 
-int ops_stat(const struct fs *fs, struct index_txn *t, const struct index_node *n, struct stat *ret)
+int ops_stat(const struct fs *fs, struct index_txn *t, const struct index_node *n, size_t depth,
+	     struct stat *ret)
 {
 	_cleanup_(buf_done) struct buf target = BUF_INIT(0);
 	size_t target_len = n->n.target_len;
 	int r;
 
 	if (fs->rules.look && n->n.type == NODE_TYPE_SYMLINK) {
-		r = ops_target(fs, t, n, &target);
+		r = ops_target(fs, t, n, depth, &target);
 		if (r == -ENOMEM)
 			return r;
 		if (r >= 0)
 			target_len = buf_len(&target);
 	}
 	attr_stat(&fs->rules, n, target_len, ret);
+	ret->st_ino = spot_inode(fs, n);
 	return 0;
 }
 
-static int read_entry(struct fs *fs, uint64_t parent, const char *name, struct fuse_entry_param *e,
-		      uint64_t *ret_seq)
+static int read_entry(const struct spot *dir, const char *name, struct fuse_entry_param *e)
 {
+	struct fs *fs = dir->fs;
 	struct index_txn *t;
 	struct index_node n;
+	uint64_t seq, node;
 	int r;
 
-	r = source_begin(fs->source, &t, ret_seq);
+	r = source_begin(fs->source, &t, &seq);
 	if (r < 0)
 		return r;
-	r = index_lookup(t, parent, name, strlen(name), INDEX_NOW, &e->ino);
+	r = index_lookup(t, dir->node, name, strlen(name), fs->at, &node);
 	if (r >= 0)
-		r = index_get_node(t, e->ino, INDEX_NOW, &n);
+		r = index_get_node(t, node, fs->at, &n);
 	if (r >= 0)
-		r = ops_stat(fs, t, &n, &e->attr);
+		r = ops_stat(fs, t, &n, dir->depth, &e->attr);
+	if (r >= 0)
+		r = spot_hold(dir, &n, &e->ino);
 	source_end(fs->source, t);
+	if (r >= 0 && fs->at == INDEX_NOW)
+		r = nodes_hold(fs->nodes, seq, &e->ino, 1);
 	return r;
 }
 
 static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot dir = {0};
 	struct fuse_entry_param e = {0};
-	uint64_t seq;
 	int r;
 
 	if (strlen(name) > NODE_NAME_MAX) {
 		(void)fuse_reply_err(req, ENAMETOOLONG);
 		return;
 	}
-	do {
-		r = read_entry(fs, parent, name, &e, &seq);
-		if (r >= 0)
-			r = nodes_hold(fs->nodes, seq, &e.ino, 1);
-	} while (r == -EAGAIN);
-	e.attr_timeout = e.entry_timeout = ops_timeout_s(fs);
+	r = spot_get(req, parent, &dir);
+	if (r >= 0) {
+		do
+			r = read_entry(&dir, name, &e);
+		while (r == -EAGAIN);
+		e.attr_timeout = e.entry_timeout = ops_timeout_s(dir.fs);
+	}
 	if (r == -ENOENT) {
 		e.ino = 0;
 		(void)fuse_reply_entry(req, &e);
 	} else if (r < 0) {
 		(void)fuse_reply_err(req, -r);
 	} else if (fuse_reply_entry(req, &e) < 0) {
-		nodes_forget(fs->nodes, e.ino, 1);
+		spot_forget(dir.fs, e.ino, 1);
 	}
 }
 
-static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
+void ops_forget(fuse_req_t req, fuse_ino_t ino, uint64_t n)
 {
-	nodes_forget(ops_fs(req)->nodes, ino, n);
+	spot_forget(fuse_req_userdata(req), ino, n);
 	fuse_reply_none(req);
 }
 
-static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
+void ops_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
 	for (size_t i = 0; i < count; i++)
-		nodes_forget(ops_fs(req)->nodes, forgets[i].ino, forgets[i].nlookup);
+		spot_forget(fuse_req_userdata(req), forgets[i].ino, forgets[i].nlookup);
 	fuse_reply_none(req);
 }
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot s = {0};
 	struct index_txn *t;
 	struct index_node n;
 	struct stat st;
@@ -175,35 +185,40 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	int r;
 
 	(void)fi;
-	r = source_begin(fs->source, &t, &seq);
+	r = spot_get(req, ino, &s);
+	if (r >= 0)
+		r = source_begin(s.fs->source, &t, &seq);
 	if (r >= 0) {
-		r = index_last_node(t, ino, &n);
+		r = spot_node(&s, t, &n);
 		if (r >= 0)
-			r = ops_stat(fs, t, &n, &st);
-		source_end(fs->source, t);
+			r = ops_stat(s.fs, t, &n, s.depth, &st);
+		source_end(s.fs->source, t);
 	}
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
 	else
-		(void)fuse_reply_attr(req, &st, ops_timeout_s(fs));
+		(void)fuse_reply_attr(req, &st, ops_timeout_s(s.fs));
 }
 
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
 	_cleanup_(buf_done) struct buf target = BUF_INIT(0);
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot s = {0};
 	struct index_txn *t;
 	struct index_node n;
 	uint64_t seq;
 	int r;
 
-	r = source_begin(fs->source, &t, &seq);
+	r = spot_get(req, ino, &s);
+	if (r >= 0)
+		r = source_begin(s.fs->source, &t, &seq);
 	if (r >= 0) {
-		r = index_last_node(t, ino, &n);
+		r = spot_node(&s, t, &n);
 		if (r >= 0)
-			r = n.n.type == NODE_TYPE_SYMLINK ? ops_target(fs, t, &n, &target)
-							  : -EINVAL;
-		source_end(fs->source, t);
+			r = n.n.type == NODE_TYPE_SYMLINK
+				    ? ops_target(s.fs, t, &n, s.depth, &target)
+				    : -EINVAL;
+		source_end(s.fs->source, t);
 	}
 	if (r >= 0)
 		r = buf_add_u8(&target, 0);
@@ -215,57 +230,61 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- content ---- */
 
-static int read_content(struct fs *fs, uint64_t node, struct content_ref *ret)
+static int read_content(const struct spot *s, struct content_ref *ret)
 {
+	struct source *source = s->fs->source;
 	struct index_txn *t;
 	struct index_node n;
 	uint64_t seq;
 	int r;
 
-	r = source_begin(fs->source, &t, &seq);
+	r = source_begin(source, &t, &seq);
 	if (r < 0)
 		return r;
-	r = index_last_node(t, node, &n);
+	r = spot_node(s, t, &n);
 	if (r >= 0) {
 		if (n.n.type == NODE_TYPE_FILE)
 			*ret = n.n.content;
 		else
 			r = -EISDIR;
 	}
-	source_end(fs->source, t);
+	source_end(source, t);
 	return r;
 }
 
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
-		    struct fuse_file_info *fi)
+void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	_cleanup_(buf_done) struct buf out = BUF_INIT(0);
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot s = {0};
 	struct content_ref ref;
 	int r;
 
 	(void)fi;
-	r = read_content(fs, ino, &ref);
+	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = reader_read(fs->source, ino, &ref, (uint64_t)off, size, &out);
+		r = read_content(&s, &ref);
+	if (r >= 0)
+		r = reader_read(s.fs->source, s.node, &ref, (uint64_t)off, size, &out);
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
 	else
 		(void)fuse_reply_buf(req, (const char *)buf_data(&out), buf_len(&out));
 }
 
-static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
-		     struct fuse_file_info *fi)
+void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
-	struct fs *fs = ops_fs(req);
+	_cleanup_(spot_done) struct spot s = {0};
 	struct content_ref ref;
 	uint64_t found;
 	int r;
 
 	(void)fi;
-	r = whence == SEEK_DATA || whence == SEEK_HOLE ? read_content(fs, ino, &ref) : -EINVAL;
+	r = whence == SEEK_DATA || whence == SEEK_HOLE ? spot_get(req, ino, &s) : -EINVAL;
 	if (r >= 0)
-		r = reader_seek(fs->source, ino, &ref, (uint64_t)off, whence == SEEK_HOLE, &found);
+		r = read_content(&s, &ref);
+	if (r >= 0)
+		r = reader_seek(s.fs->source, s.node, &ref, (uint64_t)off, whence == SEEK_HOLE,
+				&found);
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
 	else
@@ -275,9 +294,9 @@ static void op_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence,
 /* ---- the file system ---- */
 
 /* What the tree holds, and what is free where its journal lies. */
-static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+void ops_statfs(fuse_req_t req, fuse_ino_t ino)
 {
-	struct fs *fs = ops_fs(req);
+	struct fs *fs = fuse_req_userdata(req);
 	struct index_counts c = {0};
 	struct statvfs here = {0}, st = {0};
 	struct index_txn *t;
@@ -285,8 +304,8 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	int r;
 
 	(void)ino;
-	r = source_begin(fs->source, &t, &seq);
-	if (r >= 0) {
+	r = fs->source ? source_begin(fs->source, &t, &seq) : 0;
+	if (r >= 0 && fs->source) {
 		r = index_counts(t, &c);
 		source_end(fs->source, t);
 	}
@@ -308,7 +327,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	(void)fuse_reply_statfs(req, &st);
 }
 
-static void op_refuse_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+void ops_refuse_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	(void)ino;
 	(void)fi;
@@ -316,20 +335,20 @@ static void op_refuse_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info
 }
 
 const struct fuse_lowlevel_ops ops_table = {
-	.init = init,
+	.init = ops_init,
 	.lookup = op_lookup,
-	.forget = op_forget,
-	.forget_multi = op_forget_multi,
+	.forget = ops_forget,
+	.forget_multi = ops_forget_multi,
 	.getattr = op_getattr,
 	.readlink = op_readlink,
-	.open = op_refuse_open,
-	.read = op_read,
-	.flush = op_refuse_open,
-	.opendir = op_refuse_open,
+	.open = ops_refuse_open,
+	.read = ops_read,
+	.flush = ops_refuse_open,
+	.opendir = ops_refuse_open,
 	.readdir = ops_readdir,
 	.readdirplus = ops_readdirplus,
-	.statfs = op_statfs,
+	.statfs = ops_statfs,
 	.getxattr = ops_getxattr,
 	.listxattr = ops_listxattr,
-	.lseek = op_lseek,
+	.lseek = ops_lseek,
 };

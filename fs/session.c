@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "fs/mountpoint.h"
+#include "fs/past.h"
 
 enum {
 	THREADS = 8,
@@ -89,7 +90,8 @@ int session_new(struct fs *fs, const char *name, struct session **ret)
 	}
 	if (fuse_opt_add_arg(&args, "limb-fs") == 0 && fuse_opt_add_arg(&args, "-o") == 0 &&
 	    fuse_opt_add_arg(&args, options) == 0)
-		s->se = fuse_session_new(&args, &ops_table, sizeof(ops_table), fs);
+		s->se = fuse_session_new(&args, fs->past ? &past_ops_table : &ops_table,
+					 sizeof(ops_table), fs);
 	fuse_opt_free_args(&args);
 	if (!s->se)
 		return -ENOMEM;

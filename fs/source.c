@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,12 +20,13 @@ enum {
 
 struct source {
 	enum source_kind kind;
-	int env_fd, log_fd, store_fd;
+	int env_fd, log_fd;
+	struct contents *contents;
 	pthread_rwlock_t lock; /* readers: a transaction is open; writer: ix is replaced */
-	struct index *ix;
+	struct index *ix;      /* NULL: a lazy one that rests */
 	uint64_t retry_ms;
-	pthread_mutex_t store_lock;
-	struct store *_Atomic store;
+	_Atomic uint64_t used_ms;
+	atomic_bool kept;
 };
 
 static void pause_ms(unsigned ms)
@@ -73,7 +75,8 @@ static int open_copy(struct source *s)
 	cleanup_close int fd = -1;
 	int r;
 
-	s->log_fd = file_open_dir(s->env_fd, "log");
+	if (s->log_fd < 0)
+		s->log_fd = file_open_dir(s->env_fd, "log");
 	if (s->log_fd < 0)
 		return s->log_fd;
 	if (asprintf(&path, "%s/limb-fs.XXXXXX", tmp && *tmp ? tmp : "/tmp") < 0) {
@@ -90,22 +93,31 @@ static int open_copy(struct source *s)
 	return r;
 }
 
-int source_open(int env_fd, int store_fd, enum source_kind kind, struct source **ret)
+static int open_lazy(struct source *s)
+{
+	int r = index_open(s->env_fd, INDEX_READ, -1, NULL, NULL, &s->ix);
+
+	return r == -ENOENT && atomic_load(&s->kept) ? open_copy(s) : r;
+}
+
+int source_open(int env_fd, struct contents *contents, enum source_kind kind, struct source **ret)
 {
 	_cleanup_(source_closep) struct source *s = calloc(1, sizeof(*s));
-	int r;
+	int r = 0;
 
 	if (!s)
 		return -ENOMEM;
 	s->kind = kind;
+	s->contents = contents;
 	s->log_fd = -1;
 	(void)pthread_rwlock_init(&s->lock, NULL);
-	(void)pthread_mutex_init(&s->store_lock, NULL);
 	s->env_fd = fcntl(env_fd, F_DUPFD_CLOEXEC, 3);
-	s->store_fd = fcntl(store_fd, F_DUPFD_CLOEXEC, 3);
-	if (s->env_fd < 0 || s->store_fd < 0)
+	if (s->env_fd < 0)
 		return -errno;
-	r = kind == SOURCE_LIVE ? open_live(s) : open_copy(s);
+	if (kind == SOURCE_LIVE)
+		r = open_live(s);
+	else if (kind == SOURCE_COPY)
+		r = open_copy(s);
 	if (r < 0)
 		return r;
 	*ret = take_ptr(&s);
@@ -117,16 +129,45 @@ void source_close(struct source *s)
 	if (!s)
 		return;
 	index_close(s->ix);
-	store_close(s->store);
 	(void)pthread_rwlock_destroy(&s->lock);
-	(void)pthread_mutex_destroy(&s->store_lock);
 	if (s->env_fd >= 0)
 		(void)close(s->env_fd);
 	if (s->log_fd >= 0)
 		(void)close(s->log_fd);
-	if (s->store_fd >= 0)
-		(void)close(s->store_fd);
 	free(s);
+}
+
+static int wake(struct source *s)
+{
+	int r = 0;
+
+	(void)pthread_rwlock_wrlock(&s->lock);
+	atomic_store(&s->used_ms, clock_mono_ms());
+	if (!s->ix)
+		r = open_lazy(s);
+	(void)pthread_rwlock_unlock(&s->lock);
+	return r;
+}
+
+void source_set_kept(struct source *s)
+{
+	atomic_store(&s->kept, true);
+}
+
+bool source_rest(struct source *s, uint64_t idle_ms)
+{
+	bool open = true;
+
+	/* Who has the lock uses it. */
+	if (pthread_rwlock_trywrlock(&s->lock) != 0)
+		return true;
+	if (s->kind == SOURCE_LAZY && clock_mono_ms() - atomic_load(&s->used_ms) >= idle_ms) {
+		index_close(s->ix);
+		s->ix = NULL;
+	}
+	open = s->ix != NULL;
+	(void)pthread_rwlock_unlock(&s->lock);
+	return open;
 }
 
 /* limbd has made another index, or is about to. Until it can be opened the old one, whose
@@ -156,6 +197,13 @@ static int begin(struct source *s, bool left, struct index_txn **ret)
 	int r;
 
 	(void)pthread_rwlock_rdlock(&s->lock);
+	while (!s->ix) {
+		(void)pthread_rwlock_unlock(&s->lock);
+		r = wake(s);
+		if (r < 0)
+			return r;
+		(void)pthread_rwlock_rdlock(&s->lock);
+	}
 	r = left ? index_read_begin_left(s->ix, ret) : index_read_begin(s->ix, ret);
 	if (r < 0)
 		(void)pthread_rwlock_unlock(&s->lock);
@@ -179,6 +227,7 @@ int source_begin(struct source *s, struct index_txn **ret, uint64_t *ret_seq)
 void source_end(struct source *s, struct index_txn *t)
 {
 	index_read_end(t);
+	atomic_store_explicit(&s->used_ms, clock_mono_ms(), memory_order_relaxed);
 	(void)pthread_rwlock_unlock(&s->lock);
 }
 
@@ -199,39 +248,12 @@ int source_begin_at_least(struct source *s, uint64_t seq, struct index_txn **ret
 
 /* ---- the store ---- */
 
-static int open_store(struct source *s, struct store **ret)
-{
-	struct store *st = s->store;
-	int r = 0;
-
-	if (!st) {
-		(void)pthread_mutex_lock(&s->store_lock);
-		st = s->store;
-		if (!st) {
-			r = store_open(s->store_fd,
-				       s->kind == SOURCE_LIVE ? STORE_READ : STORE_COPY, &st);
-			if (r >= 0)
-				s->store = st;
-		}
-		(void)pthread_mutex_unlock(&s->store_lock);
-	}
-	*ret = st;
-	return r;
-}
-
 int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source)
 {
-	struct store *st;
-	int r;
-
-	r = open_store(source, &st);
-	return r < 0 ? r : store_fetch(st, hash, out);
+	return contents_fetch(hash, out, ((struct source *)source)->contents);
 }
 
 void source_close_removed(struct source *s)
 {
-	(void)pthread_mutex_lock(&s->store_lock);
-	if (s->store)
-		store_close_removed(s->store);
-	(void)pthread_mutex_unlock(&s->store_lock);
+	contents_close_removed(s->contents);
 }

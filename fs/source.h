@@ -9,20 +9,23 @@
  *
  * SOURCE_LIVE reads beside limbd, or after it; SOURCE_COPY reads log and packs of a copied
  * state directory and writes nothing there: its index is made in a temporary directory
- * that is gone at once.  Functions are for any thread.
+ * that is gone at once.  SOURCE_LAZY is a live one whose index is opened by the first
+ * source_begin() and closed by source_rest(); after source_set_kept(), of an environment that
+ * was removed, an index that cannot be trusted is not waited for, as nobody will make
+ * another: it is made as for a copy.  Functions are for any thread.
  */
 #ifndef FS_SOURCE_H
 #define FS_SOURCE_H
 
+#include "fs/contents.h"
 #include "journal/index.h"
-#include "journal/store.h"
 
-enum source_kind { SOURCE_LIVE, SOURCE_COPY };
+enum source_kind { SOURCE_LIVE, SOURCE_COPY, SOURCE_LAZY };
 
 struct source;
-/* env_fd: envs/ID, store_fd: store/OWNER; both stay the caller's. A live source waits a few
- * seconds for limbd to make its index. The store may come later. */
-int source_open(int env_fd, int store_fd, enum source_kind kind, struct source **ret);
+/* env_fd: envs/ID; it and contents stay the caller's. A live source waits a few seconds for
+ * limbd to make its index. */
+int source_open(int env_fd, struct contents *contents, enum source_kind kind, struct source **ret);
 void source_close(struct source *s);
 DEFINE_CLEANUP(struct source, source_close);
 
@@ -33,7 +36,11 @@ void source_end(struct source *s, struct index_txn *t);
 int source_begin_at_least(struct source *s, uint64_t seq, struct index_txn **ret,
 			  uint64_t *ret_seq);
 
-void source_close_removed(struct source *s); /* packs that it has open */
+/* Closes the index of a lazy one that was not used for idle_ms. Is it open now? */
+void source_set_kept(struct source *s);
+bool source_rest(struct source *s, uint64_t idle_ms);
+
+void source_close_removed(struct source *s); /* packs that its contents have open */
 int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source);
 
 #endif

@@ -1,0 +1,49 @@
+#include "fs/spot.h"
+
+#include "fs/past.h"
+#include "journal/index-view.h"
+
+int spot_get(fuse_req_t req, fuse_ino_t ino, struct spot *ret)
+{
+	struct fs *fs = fuse_req_userdata(req);
+
+	if (fs->past)
+		return past_get(fs->past, ino, ret);
+	*ret = (struct spot){.fs = fs, .node = ino, .depth = SPOT_BY_NAME};
+	return 0;
+}
+
+void spot_done(struct spot *s)
+{
+	if (s->fs && s->fs->past)
+		past_put(s->fs->past, s);
+	s->fs = NULL;
+}
+
+int spot_node(const struct spot *s, struct index_txn *t, struct index_node *ret)
+{
+	if (s->fs->at == INDEX_NOW)
+		return index_last_node(t, s->node, ret);
+	return index_get_node(t, s->node, s->fs->at, ret);
+}
+
+uint64_t spot_inode(const struct fs *fs, const struct index_node *n)
+{
+	return fs->past ? past_inode(fs, n) : attr_inode(n);
+}
+
+int spot_hold(const struct spot *s, const struct index_node *n, fuse_ino_t *ret_ino)
+{
+	if (s->fs->past)
+		return past_hold(s, n, ret_ino);
+	*ret_ino = n->id;
+	return 0;
+}
+
+void spot_forget(struct fs *session, fuse_ino_t ino, uint64_t count)
+{
+	if (session->past)
+		past_forget(session->past, ino, count);
+	else
+		nodes_forget(session->nodes, ino, count);
+}

@@ -1,0 +1,46 @@
+/*
+ * spot.h - what a node id of the kernel's means: which tree, and which node in it.
+ *
+ * A live view has one tree, now, and the kernel's ids are the journal's.  A session
+ * of the past (past.h) has many trees, each at its point, and hands out ids of its
+ * own for as long as the kernel knows them.
+ *
+ *	r = spot_get(req, ino, &s);		s.fs is the tree
+ *	r = source_begin(s.fs->source, ...);
+ *	  r = spot_node(&s, t, &n);
+ *	spot_done(&s);				once it is answered; fine after an error
+ */
+#ifndef FS_SPOT_H
+#define FS_SPOT_H
+
+#define FUSE_USE_VERSION 312
+#include <fuse_lowlevel.h>
+
+#include "fs/fs.h"
+
+#define SPOT_BY_NAME SIZE_MAX
+
+struct spot {
+	struct fs *fs;
+	uint64_t node;
+	uint64_t parent; /* of a directory of the past; a root is its own */
+	/* Directories between the tree's root and a link here; of a directory: and a link in
+	 * it. SPOT_BY_NAME: its names tell. */
+	size_t depth;
+};
+
+/* -ESTALE: the id means nothing (any more). */
+int spot_get(fuse_req_t req, fuse_ino_t ino, struct spot *ret);
+void spot_done(struct spot *s);
+
+/* The node as this tree has it; of the live one also what died while it was open. */
+int spot_node(const struct spot *s, struct index_txn *t, struct index_node *ret);
+/* Its inode number as stat(2) shows it. */
+uint64_t spot_inode(const struct fs *fs, const struct index_node *n);
+
+/* The kernel is about to learn of n in the directory s: one lookup more of *ret_ino. Of a live
+ * tree it is counted by nodes_hold(). */
+int spot_hold(const struct spot *s, const struct index_node *n, fuse_ino_t *ret_ino);
+void spot_forget(struct fs *session, fuse_ino_t ino, uint64_t count);
+
+#endif
