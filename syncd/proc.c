@@ -13,6 +13,7 @@
 
 enum {
 	STAT_BYTES = 1024,
+	PASSES_MAX = 100,
 	DEPTH_MAX = 4096, /* a parent chain that is longer has changed under us */
 	ENVIRON_MAX = 4 << 20,
 };
@@ -117,22 +118,46 @@ bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor)
 	return false;
 }
 
-int proc_signal_tree(pid_t root, int sig)
+/* One pass. How many it reached that were not in the list before. */
+static int signal_listed(const struct proc *list, size_t n, const struct proc *before,
+			 size_t n_before, pid_t root, int sig)
 {
-	cleanup_free struct proc *list = NULL;
-	size_t n = 0;
-	int r, count = 0;
+	int fresh = 0;
 
-	r = proc_list(&list, &n);
-	if (r < 0)
-		return r;
 	for (size_t i = 0; i < n; i++) {
 		if (list[i].state == 'Z' || !proc_below(list, n, list[i].pid, root))
 			continue;
-		if (kill(list[i].pid, sig) == 0)
-			count++;
+		if (kill(list[i].pid, sig) == 0 && !proc_find(before, n_before, list[i].pid))
+			fresh++;
 	}
-	return count;
+	return fresh;
+}
+
+int proc_signal_tree(pid_t root, int sig)
+{
+	cleanup_free struct proc *before = NULL;
+	size_t n_before = 0;
+	bool all = sig == SIGSTOP || sig == SIGKILL;
+	int r, fresh, count = 0;
+
+	for (unsigned pass = 0; pass < PASSES_MAX; pass++) {
+		struct proc *list = NULL;
+		size_t n = 0;
+
+		r = proc_list(&list, &n);
+		if (r < 0)
+			return r;
+		fresh = signal_listed(list, n, before, n_before, root, sig);
+		free(before);
+		before = list;
+		n_before = n;
+		count += fresh;
+		/* The kernel lets nobody fork who has a signal to take: so a pass that
+		 * meets no one new has met all. */
+		if (!all || fresh == 0)
+			return count;
+	}
+	return -EAGAIN;
 }
 
 static bool environ_has(const struct buf *b, const char *name, const char *value)

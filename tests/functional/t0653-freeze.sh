@@ -14,9 +14,14 @@ counts() {
 	n=$(counter "$1")
 	wait_for "test \"\$(counter $1)\" -gt ${n:-0}"
 }
-# stands NAME: every process of its job is stopped
+# stands NAME: every process of its job is stopped. (One that was stopped between vfork and
+# exec leaves its parent in state D: that one waits for it.)
 stands() {
-	wait_for "limb ps $1 --json | jq -e '[.processes[] | select(.argv[0] == \"sh\") | .state] | length > 0 and all(. == \"T\")'"
+	local n
+	wait_for "limb ps $1 --json | jq -e '[.processes[] | select(.argv[0] == \"sh\") | .state] | any(. == \"T\") and all(. == \"T\" or . == \"D\")'"
+	n=$(counter "$1")
+	sleep 0.2
+	test "$(counter "$1")" = "$n"
 }
 
 for provider in $providers; do
