@@ -15,7 +15,7 @@
 
 enum {
 	JSON_MAX = 1 << 20,
-	ROOT_GONE_MS = 5000, /* limb-syncd looks each second, or is started anew */
+	ROOT_GONE_MS = 5000, /* limb-syncd looks each second, time without a line does not count */
 };
 
 const char *env_state_name(enum env_state s)
@@ -562,10 +562,11 @@ void env_halt(struct env *env, const char *code, const char *fmt, ...)
 void env_root_gone(struct env *env)
 {
 	const struct removal_run *m = &env->run;
+	uint64_t now_ms = env->fell_ms ? env->fell_ms : clock_mono_ms();
 
 	/* STATUS overtakes changes: the last of the run may still come. */
 	if (env->rebuild_from || !m->before_seq || !m->removes ||
-	    clock_mono_ms() - m->last_ms > ROOT_GONE_MS)
+	    (now_ms > m->last_ms && now_ms - m->last_ms > ROOT_GONE_MS))
 		return;
 	env->rebuild_from = m->before_seq;
 	(void)env_save(env);

@@ -159,6 +159,7 @@ struct env {
 	struct entry_status status; /* last; zeros before */
 	bool has_status;
 	uint64_t last_word_ms; /* monotonic; 0 never */
+	uint64_t fell_ms;      /* monotonic: since when its line, that was up, is down; else 0 */
 	uint64_t restore_at;   /* index point that PULL and TREE_GET read; INDEX_NOW usually */
 	unsigned attach_failures;
 	bool was_up; /* its line was up, and no other was tried since */

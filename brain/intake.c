@@ -16,7 +16,7 @@ enum {
 	MASS_WINDOW_MS = 5000,
 	MASS_NODES = 1000,
 	MASS_FEWEST = 10,
-	RUN_GAP_MS = 1500,
+	RUN_GAP_MS = 3000,
 };
 
 int intake_on_places(struct env *env, const struct entry_head *e)

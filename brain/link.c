@@ -76,6 +76,8 @@ static void link_end(struct env *env, const char *why)
 	log_debug("environment '%s': line ends: %s", env->name, why);
 	env->link = NULL;
 	l->ending = true;
+	if (l->up)
+		env->fell_ms = clock_mono_ms();
 	l->up = false;
 	if (l->poll_made)
 		(void)uv_poll_stop(&l->poll);
@@ -399,6 +401,10 @@ bool link_up(const struct env *env)
 void link_set_up(struct env *env)
 {
 	env->link->up = true;
+	/* While nobody could say anything no time has passed for what was going on. */
+	if (env->fell_ms && env->run.before_seq)
+		env->run.last_ms += clock_mono_ms() - env->fell_ms;
+	env->fell_ms = 0;
 	env->was_up = true;
 	env->link->up_ms = clock_mono_ms();
 	(void)uv_timer_stop(&env->link->hello_timer);
