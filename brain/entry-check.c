@@ -79,6 +79,15 @@ static bool check_pack(const struct entry_head *e, struct span *s)
 	return true;
 }
 
+static bool check_base_data(const struct entry_head *e, struct span *s)
+{
+	const struct entry_base_data *d = (const void *)e;
+
+	if (d->len > ENTRY_BASE_MAX || d->error < 0)
+		return refuse(s, "wrong part of a base");
+	return take_padded(s, d->len) != NULL;
+}
+
 static bool check_fixed(const struct entry_head *e, struct span *s)
 {
 	return true;
@@ -386,6 +395,14 @@ static bool check_job_input(const struct entry_head *e, struct span *s)
 	return in->bytes <= INT64_MAX || refuse(s, "offset out of range");
 }
 
+static bool check_base(const struct entry_head *e, struct span *s)
+{
+	const struct entry_base *b = (const void *)e;
+
+	return (b->node && b->len && b->len <= ENTRY_BASE_MAX && b->offset <= INT64_MAX) ||
+	       refuse(s, "wrong part of a base");
+}
+
 static bool check_job_list(const struct entry_head *e, struct span *s)
 {
 	const struct entry_job_list *list = (const void *)e;
@@ -437,6 +454,7 @@ static const struct {
 	[ENTRY_STOP] = {sizeof(struct entry_head), check_fixed},
 	[ENTRY_START] = {sizeof(struct entry_start), check_fixed},
 	[ENTRY_SEAL] = {sizeof(struct entry_head), check_fixed},
+	[ENTRY_BASE_DATA] = {sizeof(struct entry_base_data), check_base_data},
 	[ENTRY_HELLO] = {sizeof(struct entry_hello), check_hello},
 	[ENTRY_PLACES] = {sizeof(struct entry_places), check_places},
 	[ENTRY_CHANGE] = {sizeof(struct entry_change), check_change},
@@ -458,6 +476,7 @@ static const struct {
 	[ENTRY_HOSTILE] = {sizeof(struct entry_text), check_text},
 	[ENTRY_PONG] = {sizeof(struct entry_pong), check_fixed},
 	[ENTRY_JOB_INPUT] = {sizeof(struct entry_job_input), check_job_input},
+	[ENTRY_BASE] = {sizeof(struct entry_base), check_base},
 };
 
 ssize_t entry_whole(const void *p, size_t n)

@@ -23,7 +23,7 @@
  * that before the pack is full (in the middle of a content it is not heard).  Without a pack
  * the environment's first CHANGE or DATA waits, and all behind it.
  * ENTRY_SEED lists contents that this environment has stored before, which need
- * no storing again.  ENTRY_STOP: send what is queued, then end.
+ * no storing again.  ENTRY_BASE_DATA answers ENTRY_BASE, in order.  ENTRY_STOP: send what is queued, then end.
  *
  * limb-ingest to limbd: ENTRY_PLACES (frames written to the pack: hash, offset)
  * always come before the ENTRY_CHANGE that needs them.  Changes come in the order
@@ -54,6 +54,7 @@
 #define ENTRY_JOBS_MAX 4096
 #define ENTRY_PROCESSES_MAX 4096
 #define ENTRY_ARGV_MAX 4096
+#define ENTRY_BASE_MAX (512u << 10) /* bytes of one ENTRY_BASE */
 
 enum entry_type {
 	/* limbd -> limb-ingest */
@@ -61,8 +62,9 @@ enum entry_type {
 	ENTRY_PACK = 2, /* struct entry_pack, one descriptor */
 	ENTRY_SEED = 3, /* hashes of 32 bytes follow */
 	ENTRY_STOP = 4,
-	ENTRY_START = 5, /* struct entry_start */
-	ENTRY_SEAL = 6,	 /* the pack has enough: ENTRY_PACK_FULL, please */
+	ENTRY_START = 5,     /* struct entry_start */
+	ENTRY_SEAL = 6,	     /* the pack has enough: ENTRY_PACK_FULL, please */
+	ENTRY_BASE_DATA = 7, /* struct entry_base_data, bytes */
 	/* limb-ingest -> limbd */
 	ENTRY_HELLO = 16,
 	ENTRY_PLACES = 17,
@@ -85,6 +87,7 @@ enum entry_type {
 	ENTRY_HOSTILE = 34,   /* struct entry_text: what rule was broken; limb-ingest ends */
 	ENTRY_PONG = 35,
 	ENTRY_JOB_INPUT = 36,
+	ENTRY_BASE = 37, /* struct entry_base: part of a content that it has, please */
 };
 
 struct entry_head {
@@ -115,6 +118,24 @@ struct entry_start {
 struct entry_pack_full {
 	struct entry_head head;
 	uint64_t length;
+};
+
+/* Of a content that the environment's own node has or had. */
+struct entry_base {
+	struct entry_head head;
+	uint64_t request;
+	uint64_t node;
+	uint64_t offset;
+	uint8_t sha256[SHA256_BYTES];
+	uint32_t len;	/* at most ENTRY_BASE_MAX */
+	uint32_t first; /* its first part: the hashes of its chunks come before as ENTRY_SEED */
+};
+struct entry_base_data {
+	struct entry_head head;
+	uint64_t request;
+	uint64_t size_bytes; /* of the whole */
+	int32_t error;	     /* positive errno: there is no such content, or it cannot be read */
+	uint32_t len;	     /* bytes follow: short at the end of the content */
 };
 
 struct entry_pong {

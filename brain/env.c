@@ -225,6 +225,7 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->place, b->place);
 	SWAP(a->network, b->network);
 	SWAP(a->compress, b->compress);
+	SWAP(a->deltas, b->deltas);
 	SWAP(a->isolation, b->isolation);
 	SWAP(a->init_pid, b->init_pid);
 	SWAP(a->syncd_pid, b->syncd_pid);

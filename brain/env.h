@@ -99,10 +99,11 @@ struct env {
 	struct commit *commit;
 	struct link *link; /* NULL: not attached */
 	struct view *view;
-	struct feed *feeds; /* queue */
-	void *life;	    /* the struct life that is under way */
-	unsigned threads;   /* helper threads that read its index now */
-	unsigned runs;	    /* provider's executables that run for it */
+	struct feed *feeds;  /* queue */
+	struct basis *bases; /* queue */
+	void *life;	     /* the struct life that is under way */
+	unsigned threads;    /* helper threads that read its index now */
+	unsigned runs;	     /* provider's executables that run for it */
 
 	/* the present incarnation */
 	uint64_t incarnation;
@@ -116,6 +117,7 @@ struct env {
 	bool syncd_static;
 	uint32_t syncd_pid;    /* in the environment's own numbering */
 	bool compress;	       /* bulks to it go as lz4 blocks */
+	bool deltas;	       /* it takes copies of what it has */
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;

@@ -163,7 +163,7 @@ static void close_full_pack(struct loop *l)
 static bool may_take(struct loop *l)
 {
 	return l->state == STATE_RUNNING && !l->more_work && queued_out(l) < OUT_HIGH_BYTES &&
-	       !(l->has_frame && ingest_needs_pack(l->in, &l->frame));
+	       !ingest_blocked(l->in) && !(l->has_frame && ingest_needs_pack(l->in, &l->frame));
 }
 
 static void take_frame(struct loop *l)
@@ -263,6 +263,7 @@ static void take_pack(struct loop *l, const struct entry_pack *pack)
 		fail(l, r, "cannot take a pack");
 		return;
 	}
+	l->more_work = true; /* what came meanwhile may wait for it */
 	l->pack_fd = l->packs[0];
 	memmove(l->packs, l->packs + 1, --l->n_packs * sizeof(l->packs[0]));
 }
@@ -280,6 +281,9 @@ static int take_entry(struct loop *l, const struct entry_head *e)
 	switch ((enum entry_type)e->type) {
 	case ENTRY_SEND: return take_send(l, (const struct entry_send *)e);
 	case ENTRY_PACK: take_pack(l, (const struct entry_pack *)e); return 0;
+	case ENTRY_BASE_DATA:
+		l->more_work = true;
+		return ingest_base_data(l->in, (const struct entry_base_data *)e);
 	case ENTRY_SEED: ingest_seed(l->in, entry_tail(e), n / SHA256_BYTES); return 0;
 	case ENTRY_START:
 		ingest_start(l->in, ((const struct entry_start *)e)->durable_number);
@@ -387,12 +391,14 @@ static void read_limbd(struct loop *l)
 
 /* ---- to the environment ---- */
 
-/* An environment that asks and does not read loses answers. */
+/* They wait for room; an environment that asks very often and does not read loses answers. */
 static void take_replies(struct loop *l)
 {
 	struct buf *replies = ingest_replies(l->in);
 
-	if (l->out_fd >= 0 && buf_len(&l->sends) < SEND_HIGH_BYTES)
+	if (buf_len(&l->sends) >= SEND_HIGH_BYTES)
+		return;
+	if (l->out_fd >= 0)
 		(void)buf_add(&l->sends, buf_data(replies), buf_len(replies));
 	buf_clear(replies);
 }
@@ -461,6 +467,7 @@ static void turn(struct loop *l, bool *rested)
 	take_frames(l);
 	if (l->state == STATE_ENDED)
 		return;
+	take_replies(l);
 	/* A descriptor that is not wanted is left out: its hang-up would wake us for ever.
 	 * limbd's hang-up is always wanted. */
 	p[POLL_LIMBD] = (struct pollfd){.fd = l->limbd_fd};

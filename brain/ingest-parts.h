@@ -4,6 +4,7 @@
  *	ingest.c	  frames to handlers, the entries' queues
  *	ingest-store.c	  content into frames of the pack, what is known already
  *	ingest-stream.c	  DATA: contents that come in several frames
+ *	ingest-delta.c	  ... and of those the ones that are made from a base
  *	ingest-change.c	  CHANGE
  *	ingest-message.c  messages about the environment
  *	ingest-job.c	  messages about jobs and processes
@@ -69,6 +70,16 @@ struct stream {
 	struct content_writer *w; /* NULL once it ended */
 	uint64_t offset;
 	struct content_ref ref; /* once it ended */
+	struct delta *delta;	/* until it ended, of one that has a base */
+};
+
+/* Pieces of bases, as limbd sends them: read ahead of the copy that is being made. */
+#define BASE_SLOTS 4
+struct base_slot {
+	uint32_t stream;  /* for which; 0: for none (any more) */
+	bool asked, have; /* neither: free */
+	uint64_t request, piece;
+	struct buf bytes;
 };
 
 struct streams {
@@ -77,6 +88,9 @@ struct streams {
 	struct content_writer *spare;
 	struct stream *hole; /* whose hole is being hashed, slice by slice */
 	bool hole_last;
+	struct base_slot bases[BASE_SLOTS];
+	uint64_t last_request;
+	size_t delta_bytes; /* of DATA that waits for its base */
 };
 
 /* ---- the whole ---- */
@@ -121,7 +135,18 @@ int ingest_on_job_exit(struct ingest *in, const void *msg, const struct wframe *
 int ingest_on_job_list(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_ps_done(struct ingest *in, const void *msg, const struct wframe *f);
 
-/* Next piece of a hole: 1: more to do. */
+/* Makes one of a stream whose first DATA names a base; takes its DATA, already judged but
+ * for what concerns the base; makes some of what waits (1: more to do). */
+int delta_open(struct ingest *in, struct stream *st, const Limbwire__Data *m);
+int delta_data(struct ingest *in, struct stream *st, const Limbwire__Data *m,
+	       const struct wframe *f);
+int deltas_work(struct ingest *in);
+void delta_drop(struct streams *s, struct stream *st);
+void deltas_rest(struct streams *s);
+int stream_end(struct ingest *in, struct stream *st); /* all its bytes are there */
+void stream_drop(struct streams *s, struct stream *st);
+
+/* Next piece of a hole, or of what is made from a base: 1: more to do. */
 int streams_work(struct ingest *in);
 /* Takes what DATA brought as `id`; -EPROTO if it is unknown or not at its end. */
 int streams_take(struct ingest *in, uint32_t id, struct content_ref *ret);

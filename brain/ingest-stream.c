@@ -52,7 +52,7 @@ static int open_stream(struct ingest *in, uint32_t id, struct stream **ret)
 	if (s->n_open == STREAMS_OPEN_MAX)
 		return ingest_hostile(in, "DATA: more than %d streams at once", STREAMS_OPEN_MAX);
 	st = find(s, 0);
-	assert(st); /* end_stream() counts the others */
+	assert(st); /* stream_end() counts the others */
 	r = take_writer(in, &st->w);
 	if (r < 0)
 		return r;
@@ -63,8 +63,9 @@ static int open_stream(struct ingest *in, uint32_t id, struct stream **ret)
 	return 0;
 }
 
-static void drop(struct streams *s, struct stream *st)
+void stream_drop(struct streams *s, struct stream *st)
 {
+	delta_drop(s, st);
 	if (st->w) {
 		give_writer(s, st->w);
 		s->n_open--;
@@ -74,7 +75,7 @@ static void drop(struct streams *s, struct stream *st)
 	*st = (struct stream){0};
 }
 
-static int end_stream(struct ingest *in, struct stream *st)
+int stream_end(struct ingest *in, struct stream *st)
 {
 	struct streams *s = &in->streams;
 	int r;
@@ -98,12 +99,13 @@ int streams_work(struct ingest *in)
 	int r;
 
 	if (!st)
-		return 0;
+		return deltas_work(in);
 	r = content_writer_settle(st->w, HOLE_SLICE_BYTES);
 	if (r != 0)
 		return r;
 	s->hole = NULL;
-	return s->hole_last ? end_stream(in, st) : 0;
+	r = s->hole_last ? stream_end(in, st) : 0;
+	return r < 0 ? r : deltas_work(in);
 }
 
 static int begin_hole(struct ingest *in, struct stream *st, const Limbwire__Data *m)
@@ -132,15 +134,19 @@ int ingest_on_data(struct ingest *in, const void *msg, const struct wframe *f)
 	if (m->abort) {
 		/* One from before a re-attach may be unknown here. */
 		if (st)
-			drop(&in->streams, st);
+			stream_drop(&in->streams, st);
 		return 0;
 	}
 	if (!st) {
 		r = open_stream(in, m->stream, &st);
+		if (r >= 0 && m->base_node)
+			r = delta_open(in, st, m);
 		if (r < 0)
 			return r;
 	} else if (!st->w) {
 		return ingest_hostile(in, "DATA: more of a stream that ended");
+	} else if (m->base_node) {
+		return ingest_hostile(in, "DATA: a base for what has begun");
 	}
 	if (m->offset != st->offset)
 		return ingest_hostile(in, "DATA: offset %" PRIu64 " where %" PRIu64 " was due",
@@ -149,13 +155,17 @@ int ingest_on_data(struct ingest *in, const void *msg, const struct wframe *f)
 		return ingest_hostile(in, "DATA: both bytes and a hole");
 	if (m->hole_bytes > CONTENT_HOLE_BYTES_MAX)
 		return ingest_hostile(in, "DATA: hole too large");
+	if (st->delta)
+		return delta_data(in, st, m, f);
+	if (m->copy_bytes)
+		return ingest_hostile(in, "DATA: a copy, and no base");
 	st->offset += m->hole_bytes + f->bulk_len;
 	if (m->hole_bytes)
 		return begin_hole(in, st, m);
 	r = content_writer_data(st->w, f->bulk, f->bulk_len);
 	if (r < 0)
 		return ingest_content_error(in, r);
-	return m->last ? end_stream(in, st) : 0;
+	return m->last ? stream_end(in, st) : 0;
 }
 
 int streams_take(struct ingest *in, uint32_t id, struct content_ref *ret)
@@ -167,7 +177,7 @@ int streams_take(struct ingest *in, uint32_t id, struct content_ref *ret)
 	if (st->w)
 		return ingest_hostile(in, "CHANGE: stream %" PRIu32 " has not ended", id);
 	*ret = st->ref;
-	drop(&in->streams, st);
+	stream_drop(&in->streams, st);
 	return 0;
 }
 
@@ -175,11 +185,14 @@ void streams_rest(struct streams *s)
 {
 	content_writer_free(s->spare);
 	s->spare = NULL;
+	deltas_rest(s);
 }
 
 void streams_done(struct streams *s)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(s->all); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(s->all); i++) {
+		delta_drop(s, &s->all[i]);
 		content_writer_free(s->all[i].w);
+	}
 	streams_rest(s);
 }

@@ -6,7 +6,7 @@
  *	ingest_start(in, durable); ingest_set_pack(in, &pack); ingest_seed(...)
  *	ingest_needs_pack(in, &frame)	it has to wait until there is one
  *	ingest_frame(in, &frame)	-EPROTO: a rule was broken, ingest_why(in)
- *	ingest_work(in)			while 1: goes on with a long one (holes)
+ *	ingest_work(in)			while 1: goes on with a long one (holes, copies)
  *	ingest_flush(in)		nothing else waits: entries must go out
  *	ingest_out(in)			entries for limbd, taken by the caller
  *	ingest_replies(in)		frames for the environment, likewise
@@ -51,6 +51,10 @@ void ingest_seed(struct ingest *in, const uint8_t (*hashes)[SHA256_BYTES], size_
 bool ingest_needs_pack(const struct ingest *in, const struct wframe *f);
 int ingest_frame(struct ingest *in, const struct wframe *f);
 int ingest_work(struct ingest *in);
+/* What came waits for limbd (ENTRY_BASE): no frame may be fed. */
+bool ingest_blocked(const struct ingest *in);
+/* -EBADMSG: nobody asked. ingest_work() goes on with it. */
+int ingest_base_data(struct ingest *in, const struct entry_base_data *e);
 bool ingest_pending(const struct ingest *in); /* ingest_flush() has something to do */
 int ingest_flush(struct ingest *in);
 const char *ingest_why(const struct ingest *in);

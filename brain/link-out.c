@@ -154,6 +154,21 @@ int link_send_seal(struct env *env)
 	return link_put(env, ENTRY_SEAL, NULL, 0, NULL, 0, -1);
 }
 
+int link_send_seed(struct env *env, const void *hashes, size_t n)
+{
+	return n ? link_put(env, ENTRY_SEED, NULL, 0, hashes, n * SHA256_BYTES, -1) : 0;
+}
+
+int link_send_base(struct env *env, uint64_t request, uint64_t size_bytes, int error,
+		   const void *data, size_t n)
+{
+	struct entry_base_data e = {
+		.request = request, .size_bytes = size_bytes, .error = error, .len = (uint32_t)n};
+
+	return link_put(env, ENTRY_BASE_DATA, (const uint8_t *)&e + sizeof(e.head),
+			sizeof(e) - sizeof(e.head), data, n, -1);
+}
+
 struct making {
 	uv_work_t work;
 	struct brain *brain;

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/attach.h"
+#include "brain/basis.h"
 #include "brain/intake.h"
 #include "brain/commit.h"
 #include "brain/feed.h"
@@ -90,6 +91,7 @@ static void link_end(struct env *env, const char *why)
 	if (env->commit)
 		(void)commit_drop_pack(env);
 	feed_stop(env);
+	basis_stop(env);
 	link_requests_fail(env, -ENOTCONN);
 	job_line_lost(env);
 	link_maybe_free(l);
@@ -273,6 +275,7 @@ static const struct {
 	[ENTRY_HOSTILE] = {on_hostile, false, true},
 	[ENTRY_PONG] = {on_pong, false, false},
 	[ENTRY_JOB_INPUT] = {job_on_input, false, false},
+	[ENTRY_BASE] = {basis_on_base, false, false},
 };
 
 /* 1: taken; 0: not now; negative: the line ends. */
@@ -413,6 +416,7 @@ void link_set_up(struct env *env)
 void link_move(struct env *from, struct env *to)
 {
 	feed_stop(from);
+	basis_stop(from);
 	link_requests_fail(from, -ENOTCONN);
 	to->link = take_ptr(&from->link);
 	if (to->link)

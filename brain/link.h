@@ -47,6 +47,10 @@ size_t link_queued(const struct env *env);
  * is thrown away, at once. */
 int link_send_pack(struct env *env);
 int link_send_seal(struct env *env); /* limb-ingest: enough of this pack */
+/* What it has stored before; part of a base, as it asked for it (error: positive errno). */
+int link_send_seed(struct env *env, const void *hashes, size_t n);
+int link_send_base(struct env *env, uint64_t request, uint64_t size_bytes, int error,
+		   const void *data, size_t n);
 
 /* e: the answer, or NULL with r = -ETIMEDOUT, -ENOTCONN (line lost) or the errno that ERROR
  * carried. Lent for the call. */

@@ -234,6 +234,75 @@ int index_get_node(struct index_txn *t, uint64_t node, uint64_t at, struct index
 	return 0;
 }
 
+/* The row before the cursor's, of the same node. */
+static int past_before(struct index_txn *t, const struct key *first, MDB_cursor_op op, MDB_val *ret)
+{
+	MDB_cursor *cursor;
+	MDB_val key;
+	int r;
+
+	r = txn_cursor(t, TABLE_PAST_NODE, &cursor);
+	if (r >= 0)
+		r = index_error(mdb_cursor_get(cursor, &key, ret, op));
+	if (r < 0)
+		return r;
+	return key.mv_size == first->len && memcmp(key.mv_data, first->b, 8) == 0 ? 0 : -ENOENT;
+}
+
+/* Puts the cursor behind the last of the node's rows. */
+static MDB_cursor_op past_end(struct index_txn *t, uint64_t node)
+{
+	MDB_cursor *cursor;
+	MDB_val key, v;
+	struct key k;
+
+	key_u64_pair(&k, node + 1, 0);
+	key = key_val(&k);
+	if (txn_cursor(t, TABLE_PAST_NODE, &cursor) < 0 ||
+	    mdb_cursor_get(cursor, &key, &v, MDB_SET_RANGE) != 0)
+		return MDB_LAST;
+	return MDB_PREV;
+}
+
+static bool has_content(const MDB_val *row, const uint8_t sha[SHA256_BYTES], struct index_node *n)
+{
+	uint64_t born;
+
+	return node_row_parse(row->mv_data, row->mv_size, &born, n) >= 0 &&
+	       n->n.type == NODE_TYPE_FILE && memcmp(n->n.content.sha256, sha, SHA256_BYTES) == 0;
+}
+
+int index_find_content(struct index_txn *t, uint64_t node, const uint8_t sha256[SHA256_BYTES],
+		       struct content_ref *ret)
+{
+	struct index_node n;
+	MDB_cursor_op op;
+	struct key k;
+	MDB_val v;
+	int r;
+
+	key_u64(&k, node);
+	r = get(t, TABLE_NODE, &k, &v);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	if (r == 0 && has_content(&v, sha256, &n)) {
+		*ret = n.n.content;
+		return 0;
+	}
+	key_u64_pair(&k, node, 0);
+	op = past_end(t, node);
+	for (size_t i = 0; i < INDEX_VERSIONS; i++, op = MDB_PREV) {
+		r = past_before(t, &k, op, &v);
+		if (r < 0)
+			return r;
+		if (has_content(&v, sha256, &n)) {
+			*ret = n.n.content;
+			return 0;
+		}
+	}
+	return -ENOENT;
+}
+
 int index_lookup(struct index_txn *t, uint64_t parent, const char *name, size_t len, uint64_t at,
 		 uint64_t *ret_node)
 {

@@ -129,6 +129,11 @@ struct index_node {
 
 /* at: INDEX_NOW or a sequence number. -ENOENT. */
 int index_get_node(struct index_txn *t, uint64_t node, uint64_t at, struct index_node *ret);
+/* The content that a node has or had, by its SHA-256: of now and of its last INDEX_VERSIONS
+ * states. The node may have died. -ENOENT. */
+#define INDEX_VERSIONS 1024
+int index_find_content(struct index_txn *t, uint64_t node, const uint8_t sha256[SHA256_BYTES],
+		       struct content_ref *ret);
 int index_lookup(struct index_txn *t, uint64_t parent, const char *name, size_t len, uint64_t at,
 		 uint64_t *ret_node);
 /* Path from the root, components separated by '/' (empty ones are passed over, so "" is the

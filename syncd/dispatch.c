@@ -87,7 +87,7 @@ static int on_welcome(struct dispatch *d, const void *msg, const struct wframe *
 	r = keep_incarnation(d, w->incarnation);
 	if (r < 0)
 		(void)log_warning_errno(r, "cannot keep the incarnation's number");
-	session_welcomed(d->session, (w->capabilities & WIRE_CAP_LZ4) != 0);
+	session_welcomed(d->session, w->capabilities);
 	jobs_welcome(d->jobs);
 	return sync_welcome(d->sync, w);
 }
@@ -132,6 +132,12 @@ static int on_bye(struct dispatch *d, const void *msg, const struct wframe *f)
 static int on_durable(struct dispatch *d, const void *msg, const struct wframe *f)
 {
 	sync_on_durable(d->sync, ((const Limbwire__Durable *)msg)->number);
+	return 0;
+}
+
+static int on_data_done(struct dispatch *d, const void *msg, const struct wframe *f)
+{
+	sync_on_data_done(d->sync, msg);
 	return 0;
 }
 
@@ -296,6 +302,7 @@ static const struct {
 	[WIRE_ERROR] = {&limbwire__error__descriptor, on_error, true},
 	[WIRE_BYE] = {&limbwire__bye__descriptor, on_bye, true},
 	[WIRE_DURABLE] = {&limbwire__durable__descriptor, on_durable},
+	[WIRE_DATA_DONE] = {&limbwire__data_done__descriptor, on_data_done},
 	[WIRE_BARRIER] = {&limbwire__barrier__descriptor, on_barrier},
 	[WIRE_TREE_GET] = {&limbwire__tree_get__descriptor, on_tree_get},
 	[WIRE_TREE_PART] = {&limbwire__tree_part__descriptor, on_tree_part},

@@ -39,7 +39,7 @@ struct session {
 
 	/* Each attach has its own handles: closing them takes until the loop's next turn. */
 	struct line *line;
-	bool welcomed, compress, closing;
+	bool welcomed, compress, deltas, closing;
 
 	struct wframe_decoder decoder;
 	struct out_queue queues[CLASSES];
@@ -216,7 +216,7 @@ static void detach(struct session *s)
 	if (!l)
 		return;
 	line_close(l);
-	s->welcomed = s->compress = s->closing = false;
+	s->welcomed = s->compress = s->deltas = s->closing = false;
 	queues_clear(s);
 	wframe_decoder_done(&s->decoder);
 	wframe_decoder_init(&s->decoder);
@@ -409,7 +409,7 @@ static int say_hello(struct session *s)
 		return r;
 	}
 	s->chunk[s->n_chunk++] = f;
-	hello.capabilities = WIRE_CAP_LZ4;
+	hello.capabilities = WIRE_CAP_LZ4 | WIRE_CAP_DELTA;
 	r = s->ops->hello(&hello, s->userdata);
 	if (r < 0)
 		return r;
@@ -487,10 +487,16 @@ size_t session_queued(const struct session *s, enum session_class class)
 	return s->queues[class].bytes;
 }
 
-void session_welcomed(struct session *s, bool compress)
+bool session_takes_deltas(const struct session *s)
+{
+	return s->deltas;
+}
+
+void session_welcomed(struct session *s, uint64_t capabilities)
 {
 	s->welcomed = true;
-	s->compress = compress;
+	s->compress = (capabilities & WIRE_CAP_LZ4) != 0;
+	s->deltas = (capabilities & WIRE_CAP_DELTA) != 0;
 }
 
 void session_close(struct session *s)

@@ -36,6 +36,7 @@ int session_send(struct session *s, enum session_class class, enum wire_type typ
 int session_send_error(struct session *s, uint64_t request, int error, const char *detail);
 
 bool session_attached(const struct session *s); /* WELCOME has come */
+bool session_takes_deltas(const struct session *s);
 /* Bytes queued in a class. Senders of SESSION_BULK stop above SESSION_BULK_HIGH and go
  * on in their drained() callback. */
 #define SESSION_BULK_HIGH (4u << 20)
@@ -61,7 +62,7 @@ void session_free(struct session *s); /* before the loop's last run, which close
  * HELLO. `in` and `out` differ (dup one socket); `held` (-1 = none) is closed with them, and
  * its end is the session's. */
 int session_attach(struct session *s, int in, int out, int held);
-void session_welcomed(struct session *s, bool compress);
+void session_welcomed(struct session *s, uint64_t capabilities); /* that B has */
 /* Sends what is queued as control, then closes. */
 void session_close(struct session *s);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "syncd/kept.h"
 #include "syncd/plan.h"
 #include "syncd/state.h"
 
@@ -11,18 +12,22 @@ enum {
 	PIECE = 512 * 1024,
 	HASH_STEP = 32, /* pieces read in one step when nothing is sent */
 	ATTEMPTS = 2,
+	DONE_MS = 300 * 1000, /* for DATA_DONE; then it goes whole */
 };
 
 struct stream {
 	struct sync *sy;
 	struct item *item;
 	uv_work_t req;
-	bool busy;    /* a worker has it */
-	bool lost;    /* the line went: begin again */
-	bool sending; /* false: only hashed, the brain may have these bytes */
+	bool busy;     /* a worker has it */
+	bool lost;     /* the line went: begin again */
+	bool sending;  /* false: only hashed, the brain may have these bytes */
+	bool awaiting; /* all is sent, DATA_DONE is to come */
 	unsigned attempts;
 	uint32_t number;
-	uint64_t start_ms;
+	uint64_t start_ms, sent_ms;
+	uint64_t sent_at; /* offset of the next DATA */
+	struct kept kept; /* the worker's, too */
 
 	/* The worker's while busy. */
 	int root_fd, dir_fd, fd;
@@ -69,6 +74,8 @@ static int begin(struct stream *s)
 	s->sparse = capture_is_sparse(&s->first);
 	s->c.holes = false;
 	sha256_reset(s->sha);
+	/* Holes are for nothing, and would not come out of a delta. */
+	kept_begin(&s->kept, s->fd, s->sparse ? 0 : s->first.size, s->sending);
 	return 0;
 }
 
@@ -132,6 +139,7 @@ static int read_piece(struct stream *s)
 	sha256_update(s->sha, s->mem, s->n);
 	s->at += s->n;
 	s->finished = s->n < want || s->at >= s->first.size;
+	kept_feed(&s->kept, s->mem, s->n);
 	return 0;
 }
 
@@ -143,6 +151,7 @@ static int finish(struct stream *s)
 	r = stamp_of(s->fd, &after);
 	if (r < 0)
 		return r;
+	kept_end(&s->kept);
 	s->c.torn = !stamp_same(&after, &s->first) || s->at != s->first.size;
 	s->c.st = s->first;
 	s->c.st.size = s->at;
@@ -154,7 +163,7 @@ static int finish(struct stream *s)
 static void do_step(uv_work_t *req)
 {
 	struct stream *s = req->data;
-	unsigned steps = s->sending ? 1 : HASH_STEP;
+	unsigned steps = HASH_STEP;
 
 	s->error = 0;
 	if (s->fd < 0) {
@@ -165,7 +174,10 @@ static void do_step(uv_work_t *req)
 		s->finished = false;
 		s->error = begin(s);
 	}
-	while (s->error == 0 && !s->finished && steps--)
+	if (s->sending && !s->kept.delta)
+		steps = 1;
+	while (s->error == 0 && !s->finished && !s->kept.hopeless && steps-- &&
+	       buf_len(&s->kept.literals) < PIECE)
 		s->error = read_piece(s);
 	if (s->error == 0 && s->finished)
 		s->error = finish(s);
@@ -187,6 +199,7 @@ static void stream_free(struct stream *s)
 	free(s->dir.path);
 	free(s->mem);
 	sha256_free(s->sha);
+	kept_done(&s->kept);
 	buf_done(&s->text);
 	free(s);
 }
@@ -208,10 +221,43 @@ static void send_abort(struct stream *s)
 	send_data(s, &d, NULL, 0);
 }
 
+/* What is known of a delta so far. */
+static void send_ops(struct stream *s)
+{
+	const struct kept_op *op = (const struct kept_op *)buf_data(&s->kept.ops);
+	size_t n = buf_len(&s->kept.ops) / sizeof(*op);
+	const uint8_t *literal = buf_data(&s->kept.literals);
+
+	for (size_t i = 0; i < n; i++, op++) {
+		Limbwire__Data d = LIMBWIRE__DATA__INIT;
+
+		if (!s->number) {
+			s->number = s->sy->emit.next_stream++;
+			s->sent_at = 0;
+			d.base_node = s->kept.base.node;
+			d.base_sha256 = (ProtobufCBinaryData){SHA256_BYTES, s->kept.base.sha};
+			d.size_bytes = s->first.size;
+		}
+		d.stream = s->number;
+		d.offset = s->sent_at;
+		d.copy_from = op->from;
+		d.copy_bytes = op->bytes;
+		send_data(s, &d, literal, op->len);
+		s->sent_at += op->bytes + op->len;
+		literal += op->len;
+	}
+	buf_clear(&s->kept.ops);
+	buf_clear(&s->kept.literals);
+}
+
 static void send_piece(struct stream *s)
 {
 	Limbwire__Data d = LIMBWIRE__DATA__INIT;
 
+	if (s->sending && s->kept.delta) {
+		send_ops(s);
+		return;
+	}
 	if (!s->sending || (!s->n && !s->hole))
 		return;
 	if (!s->number)
@@ -238,6 +284,7 @@ static void restart(struct stream *s, bool sending)
 {
 	send_abort(s);
 	s->number = 0;
+	s->awaiting = false;
 	s->sending = sending;
 	s->at = 0;
 	s->finished = true; /* with at 0: begin() */
@@ -258,14 +305,22 @@ static bool is_known(struct stream *s)
 static void deliver(struct stream *s)
 {
 	struct sync *sy = s->sy;
-	uint32_t number = s->sending ? s->number : 0;
+	uint32_t number = s->sending ? s->number : 0, e, dir = s->item->dir;
+	size_t len = s->item->len;
+	char name[256];
 
+	memcpy(name, s->item->name, len); /* the item may go */
 	s->c.error = s->error == -ENOENT ? -ENOENT : s->error;
 	s->c.cost_ns = (clock_mono_ms() - s->start_ms) * 1000000;
 	sy->emit.used_stream = 0;
 	plan_captured(sy, s->item, &s->c, NULL, buf_data(&s->text), number);
 	if (number && sy->emit.used_stream != number)
 		send_abort(s);
+	e = s->c.error || s->c.torn ? 0 : shadow_find(&sy->shadow, dir, name, len);
+	if (e)
+		kept_after(sy, &s->kept,
+			   shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node)->id,
+			   s->c.sha, s->c.st.size);
 	stream_free(s);
 }
 
@@ -294,7 +349,11 @@ static void step_done(uv_work_t *req, int status)
 		deliver(s);
 	} else {
 		send_piece(s);
-		if (!s->finished) {
+		if (s->kept.hopeless) {
+			s->kept.whole = true;
+			restart(s, true);
+			(void)next_step(s);
+		} else if (!s->finished) {
 			(void)next_step(s);
 		} else if (s->c.torn && ++s->attempts < ATTEMPTS) {
 			restart(s, s->sending);
@@ -303,9 +362,12 @@ static void step_done(uv_work_t *req, int status)
 			restart(s, true);
 			(void)next_step(s);
 		} else {
+			s->awaiting = s->sending && s->kept.delta && s->number;
 			if (s->sending)
 				send_last(s);
-			deliver(s);
+			s->sent_ms = clock_mono_ms();
+			if (!s->awaiting)
+				deliver(s);
 		}
 	}
 	sync_pump(sy);
@@ -316,6 +378,8 @@ static bool next_step(struct stream *s)
 {
 	struct sync *sy = s->sy;
 
+	if (s->awaiting)
+		return false;
 	if (!sync_may_send(sy) || session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH)
 		return false;
 	if (uv_queue_work(sy->loop, &s->req, do_step, step_done) < 0)
@@ -343,6 +407,9 @@ static struct stream *stream_new(struct sync *sy, struct item *it)
 				.mapped = it->flags & ITEM_MAPPED,
 				.unheld = sy->root.unheld};
 	buf_init(&s->text, 0);
+	kept_init(&s->kept);
+	s->kept.may = session_takes_deltas(sy->session);
+	s->kept.private_fd = sync_private_fd(sy);
 	sync_scan_dir(sy, it->dir, &s->dir);
 	e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
 	s->sending = true;
@@ -351,6 +418,7 @@ static struct stream *stream_new(struct sync *sy, struct item *it)
 			shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node);
 
 		s->sending = n->size != it->st.size || (n->flags & SHADOW_TORN);
+		s->kept.node = n->id;
 	}
 	sy->streams.active[sy->streams.n++] = s;
 	return s;
@@ -364,13 +432,42 @@ static bool is_active(const struct sync *sy, const struct item *it)
 	return false;
 }
 
+/* Whole, then. */
+static void delta_failed(struct stream *s)
+{
+	s->kept.whole = true;
+	restart(s, true);
+}
+
+void streams_on_done(struct sync *sy, const Limbwire__DataDone *m)
+{
+	struct stream *s = NULL;
+
+	for (unsigned i = 0; i < sy->streams.n; i++)
+		if (sy->streams.active[i]->number == m->stream && sy->streams.active[i]->awaiting)
+			s = sy->streams.active[i];
+	if (!s)
+		return;
+	s->awaiting = false;
+	if (m->error == 0 && m->size_bytes == s->c.st.size && m->sha256.len == SHA256_BYTES &&
+	    memcmp(m->sha256.data, s->c.sha, SHA256_BYTES) == 0)
+		deliver(s);
+	else
+		delta_failed(s);
+}
+
 void streams_pump(struct sync *sy)
 {
 	struct item *it, *next;
 
-	for (unsigned i = 0; i < sy->streams.n; i++)
-		if (!sy->streams.active[i]->busy)
-			(void)next_step(sy->streams.active[i]);
+	for (unsigned i = 0; i < sy->streams.n; i++) {
+		struct stream *s = sy->streams.active[i];
+
+		if (s->awaiting && clock_mono_ms() - s->sent_ms > DONE_MS)
+			delta_failed(s);
+		if (!s->busy)
+			(void)next_step(s);
+	}
 	for (it = dirty_first(&sy->dirty, ITEM_STREAM); it && sy->streams.n < STREAMS_MAX;
 	     it = next) {
 		struct stream *s;

@@ -191,6 +191,12 @@ static void on_slow(uv_timer_t *t)
 	sync_pump(sy);
 }
 
+void sync_on_data_done(struct sync *sy, const Limbwire__DataDone *m)
+{
+	streams_on_done(sy, m);
+	sync_pump(sy);
+}
+
 void sync_drained(struct sync *sy)
 {
 	tree_drained(sy);

@@ -35,6 +35,8 @@
 /* Bits of `capabilities`. LZ4: bulks may come compressed; a side compresses only when the
  * other says so, and B does neither on a local pipe. */
 #define WIRE_CAP_LZ4 1u
+/* DELTA: a large file may come as copies of what the other side has; on networks only. */
+#define WIRE_CAP_DELTA 2u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -59,6 +61,7 @@ enum wire_type {
 	WIRE_PULL_DATA = 23,
 	WIRE_RESTORE = 24,
 	WIRE_RESTORED = 25,
+	WIRE_DATA_DONE = 26,
 	WIRE_JOB_START = 30,
 	WIRE_JOB_STARTED = 31,
 	WIRE_JOB_OUTPUT = 32,

@@ -92,6 +92,12 @@ bool session_attached(const struct session *s)
 	return the_brain->attached;
 }
 
+bool session_takes_deltas(const struct session *s)
+{
+	(void)s;
+	return the_brain->deltas;
+}
+
 size_t session_queued(const struct session *s, enum session_class class)
 {
 	(void)s;
@@ -202,12 +208,34 @@ static inline void brain_tick(uv_timer_t *t)
 	(void)t;
 }
 
+/* Of the newest content, or that it could not be made. */
+static inline void brain_say_done(struct brain *b)
+{
+	Limbwire__DataDone m = LIMBWIRE__DATA_DONE__INIT;
+	struct bstream *s = brain_stream(b, b->done_stream, false);
+
+	m.stream = b->done_stream;
+	b->done_stream = 0;
+	if (!s)
+		return;
+	if (s->refused) {
+		m.error = ENOENT;
+		brain_drop_stream(b, m.stream);
+	} else {
+		m.size_bytes = s->at;
+		m.sha256 = (ProtobufCBinaryData){32, b->known->sha};
+	}
+	sync_on_data_done(b->sync, &m);
+}
+
 /* One turn of the loop, and the brain's answers. */
 static inline void brain_turn(struct brain *b)
 {
 	uv_run(&b->loop, UV_RUN_ONCE);
 	if (b->tree_request && b->attached)
 		brain_answer_tree(b);
+	if (b->done_stream && b->attached)
+		brain_say_done(b);
 	if (!b->no_ack && b->attached && b->durable != b->number) {
 		b->durable = b->number;
 		sync_on_durable(b->sync, b->durable);
@@ -313,6 +341,7 @@ static inline void brain_stop(struct brain *b)
 		limbwire__status__free_unpacked(b->status, NULL);
 	for (size_t i = 0; i < b->n_parts; i++)
 		limbwire__tree_part__free_unpacked(b->parts[i], NULL);
+	brain_forget_all(b);
 	uv_close((uv_handle_t *)&b->timer, NULL);
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&b->loop), 0);

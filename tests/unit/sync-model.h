@@ -61,6 +61,17 @@ struct bstream {
 	struct sha256_ctx *sha;
 	uint64_t at;
 	bool last, holes;
+	bool keep; /* its bytes, as what later ones may be based on */
+	struct buf bytes;
+	const struct bcontent *base;
+	bool based, refused;
+};
+
+/* What came by a stream, with `deltas`. */
+struct bcontent {
+	struct bcontent *next;
+	uint8_t sha[32];
+	struct buf bytes;
 };
 
 enum { BRAIN_HASH = 1 << 16 };
@@ -96,7 +107,12 @@ struct brain {
 	bool set_mark, hold, restore;
 	uint32_t watch_limit;
 	const char *ignore;
-	size_t queued; /* what session_queued() says of bulk */
+	size_t queued;	     /* what session_queued() says of bulk */
+	bool deltas, forget; /* they are taken; forget: no base is known */
+	struct bcontent *known;
+	uint32_t done_stream; /* DATA_DONE is to be said of it */
+	unsigned refusals;
+	uint64_t copied;
 };
 
 static struct brain *the_brain;
@@ -237,6 +253,7 @@ static inline struct bstream *brain_stream(struct brain *b, uint32_t id, bool ma
 	s = calloc(1, sizeof(*s));
 	s->id = id;
 	s->sha = sha256_new();
+	s->keep = b->deltas;
 	s->next = b->streams;
 	b->streams = s;
 	return s;
@@ -253,7 +270,64 @@ static inline void brain_drop_stream(struct brain *b, uint32_t id)
 		return;
 	*at = s->next;
 	sha256_free(s->sha);
+	buf_done(&s->bytes);
 	free(s);
+}
+
+static inline const struct bcontent *brain_known(struct brain *b, const uint8_t sha[32])
+{
+	for (const struct bcontent *c = b->known; c && !b->forget; c = c->next)
+		if (memcmp(c->sha, sha, 32) == 0)
+			return c;
+	return NULL;
+}
+
+static inline void brain_forget_all(struct brain *b)
+{
+	struct bcontent *c;
+
+	while ((c = b->known)) {
+		b->known = c->next;
+		buf_done(&c->bytes);
+		free(c);
+	}
+}
+
+/* Bytes of the base, and at the end what the brain then says. */
+static inline void brain_take_delta(struct brain *b, struct bstream *s, const Limbwire__Data *d)
+{
+	struct bcontent *c;
+
+	if (d->base_node) {
+		assert_true(b->deltas);
+		assert_int_equal(d->base_sha256.len, 32);
+		assert_int_equal(s->at, 0);
+		s->based = true;
+		s->base = brain_known(b, d->base_sha256.data);
+		s->refused = !s->base;
+		b->refusals += s->refused;
+	}
+	if (d->copy_bytes && !s->refused) {
+		assert_true(s->based);
+		assert_true(d->copy_from + d->copy_bytes <= buf_len(&s->base->bytes));
+		assert_int_equal(
+			buf_add(&s->bytes, buf_data(&s->base->bytes) + d->copy_from, d->copy_bytes),
+			0);
+		sha256_update(s->sha, buf_data(&s->base->bytes) + d->copy_from, d->copy_bytes);
+	}
+	b->copied += d->copy_bytes;
+	if (!d->last)
+		return;
+	if (s->based)
+		b->done_stream = s->id;
+	if (s->refused)
+		return;
+	c = calloc(1, sizeof(*c));
+	sha256(buf_data(&s->bytes), buf_len(&s->bytes), c->sha);
+	c->bytes = s->bytes;
+	buf_init(&s->bytes, 0);
+	c->next = b->known;
+	b->known = c;
 }
 
 static inline void brain_take_data(struct brain *b, const Limbwire__Data *d, const void *bulk,
@@ -273,7 +347,11 @@ static inline void brain_take_data(struct brain *b, const Limbwire__Data *d, con
 		s->holes = true;
 	}
 	sha256_update(s->sha, bulk, n);
-	s->at += n + d->hole_bytes;
+	if (s->keep)
+		assert_int_equal(buf_add(&s->bytes, bulk, n), 0);
+	if (s->keep && !d->hole_bytes)
+		brain_take_delta(b, s, d);
+	s->at += n + d->hole_bytes + d->copy_bytes;
 	s->last = d->last;
 	b->bytes += n;
 }

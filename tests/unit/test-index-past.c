@@ -264,6 +264,39 @@ static void check_recent(struct index_txn *t, const struct model *then, const st
 
 static struct model copies[STEPS + 1]; /* by sequence */
 
+static bool m_had(uint64_t node, const uint8_t sha[SHA256_BYTES], uint64_t last)
+{
+	for (uint64_t at = 0; at <= last; at++) {
+		const struct m_node *n = &copies[at].nodes[node];
+
+		if (n->type == NODE_TYPE_FILE && memcmp(n->sha256, sha, SHA256_BYTES) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A node's contents are found by their hash, whenever it had them, and nobody else's. */
+static void check_contents(struct index_txn *t, uint64_t last)
+{
+	for (uint64_t at = 0; at <= last; at += 7) {
+		for (uint64_t id = 1; id < NODES; id++) {
+			const struct m_node *n = &copies[at].nodes[id];
+			struct content_ref ref;
+			uint64_t of = (at + id) % 2 ? id : 1 + (id * 7 + at) % (NODES - 1);
+
+			if (n->type != NODE_TYPE_FILE)
+				continue;
+			if (!m_had(of, n->sha256, last)) {
+				assert_int_equal(index_find_content(t, of, n->sha256, &ref),
+						 -ENOENT);
+				continue;
+			}
+			assert_int_equal(index_find_content(t, of, n->sha256, &ref), 0);
+			assert_memory_equal(ref.sha256, n->sha256, SHA256_BYTES);
+		}
+	}
+}
+
 static void check_all(struct journal *j, uint64_t last)
 {
 	struct index_txn *t;
@@ -279,6 +312,7 @@ static void check_all(struct journal *j, uint64_t last)
 		check_lookups(t, &copies[at], at);
 		check_listings(t, &copies[at], at);
 	}
+	check_contents(t, last);
 	check_tree(t, &copies[last], INDEX_NOW);
 	check_lookups(t, &copies[last], INDEX_NOW);
 	check_listings(t, &copies[last], INDEX_NOW);

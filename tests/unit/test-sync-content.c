@@ -194,12 +194,176 @@ static void test_tree_get(void **state)
 	node_hasher_free(told.h);
 }
 
+static void deltas_on(void)
+{
+	brain_detach(&b);
+	b.deltas = true;
+	brain_attach(&b);
+	brain_wait_running(&b);
+}
+
+/* What is kept of the test's only large file. */
+static void kept_sh(const char *command)
+{
+	char all[512];
+
+	(void)snprintf(all, sizeof(all), "cd /proc/%d/fd/%d/signatures && %s", (int)getpid(),
+		       dir_fd, command);
+	sh(all);
+}
+
+/* A file that changed comes as what changed of it; what was cut off or appended, too. */
+static void test_deltas(void **state)
+{
+	(void)state;
+	deltas_on();
+	sh("head -c 8000000 /dev/urandom >f; head -c 900000 /dev/urandom >below");
+	(void)check();
+	assert_true(b.bytes >= 8900000);
+	reset_counts();
+	sh("head -c 4000000 f >g; echo between >>g; tail -c +4000001 f >>g; cat g >f; rm g; "
+	   "echo x >>below");
+	(void)check();
+	/* g may have been seen */
+	sh("truncate -s 7000000 f");
+	reset_counts();
+	(void)check();
+	assert_in_range(b.bytes, 1, 20000);
+	reset_counts();
+	sh("echo more >>f");
+	(void)check();
+	assert_in_range(b.bytes, 1, 20000);
+	reset_counts();
+	sh("printf other | dd of=f bs=1 seek=5000 conv=notrunc status=none");
+	(void)check();
+	assert_in_range(b.bytes, 1, 20000);
+	assert_true(b.copied > 20000000);
+	assert_int_equal(b.refusals, 0);
+	assert_null(b.streams);
+}
+
+/* A file that takes the name of another is like that one, and then like itself. */
+static void test_delta_of_another_node(void **state)
+{
+	char moved[256];
+
+	(void)state;
+	deltas_on();
+	sh("head -c 8000000 /dev/urandom >f");
+	(void)check();
+	for (int i = 0; i < 3; i++) {
+		(void)snprintf(
+			moved, sizeof(moved),
+			"d=$(mktemp -d -p \"$PWD/..\"); cp f $d/f; echo %d >>$d/f; mv $d/f f; "
+			"rmdir $d",
+			i);
+		reset_counts();
+		sh(moved);
+		(void)check();
+		assert_in_range(b.bytes, 1, 20000);
+	}
+}
+
+/* Whatever the brain says of what came out, and whatever is kept, the file arrives. */
+static void test_delta_in_doubt(void **state)
+{
+	(void)state;
+	deltas_on();
+	sh("head -c 3000000 /dev/urandom >f");
+	(void)check();
+	b.forget = true;
+	reset_counts();
+	sh("echo 1 >>f");
+	(void)check();
+	assert_int_equal(b.refusals, 1);
+	assert_true(b.bytes >= 3000000);
+	b.forget = false;
+	/* its sums are of another version than it says, which the brain has, too */
+	sh("cp f ../v1; (printf y; cat ../v1) >../v2; cat ../v2 >f");
+	(void)check();
+	kept_sh("sum=$(sha256sum ../../root/f | cut -c 1-64 | sed 's/../\\\\x&/g'); "
+		"printf \"$sum\" | dd of=$(ls) bs=1 seek=32 conv=notrunc status=none");
+	reset_counts();
+	sh("cat ../v1 >f; echo 2 >>f");
+	(void)check();
+	assert_true(b.copied >= 3000000);
+	assert_true(b.bytes >= 3000000);
+	/* damaged in every way */
+	for (int i = 0; i < 4; i++) {
+		static const char *const damage[] = {
+			"truncate -s 10 $(ls)",
+			"echo x >>$(ls)",
+			"printf xxxxxxxx | dd of=$(ls) conv=notrunc status=none",
+			"rm $(ls)",
+		};
+
+		kept_sh(damage[i]);
+		sh("echo 3 >>f");
+		reset_counts();
+		(void)check();
+		assert_true(b.bytes >= 3000000);
+	}
+	reset_counts();
+	sh("echo 4 >>f");
+	(void)check();
+	assert_in_range(b.bytes, 1, 20000);
+}
+
+/* Rewritten, or most of it: whole, and the next one is like that. */
+static void test_delta_of_nothing(void **state)
+{
+	(void)state;
+	deltas_on();
+	sh("head -c 8000000 /dev/urandom >f");
+	(void)check();
+	reset_counts();
+	sh("head -c 8000001 /dev/urandom | dd of=f conv=notrunc bs=1M iflag=fullblock status=none");
+	(void)check();
+	assert_true(b.bytes >= 8000000);
+	assert_int_equal(b.copied, 0);
+	reset_counts();
+	sh("truncate -s 40000000 f");
+	(void)check();
+	sh("echo 1 >>f");
+	(void)check();
+	assert_int_equal(b.copied, 0); /* holes go as holes */
+}
+
+/* The line falls at any moment. */
+static void test_delta_and_a_lost_line(void **state)
+{
+	(void)state;
+	deltas_on();
+	sh("head -c 20000000 /dev/urandom >f");
+	(void)check();
+	for (int i = 0; i < 30; i++) {
+		sh("printf abc | dd of=f bs=1 seek=10000000 conv=notrunc status=none; echo x >>f");
+		for (int k = 0; k < i; k++)
+			brain_turn(&b);
+		brain_detach(&b);
+		b.done_stream = 0;
+		brain_turn(&b);
+		brain_attach(&b);
+	}
+	(void)check();
+	assert_null(b.streams);
+}
+
 int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_sizes),	T(test_sparse),	 T(test_only_attributes),
-		T(test_xattrs), T(test_ignored), T(test_tree_get),
+		T(test_sizes),
+		T(test_sparse),
+		T(test_only_attributes),
+		T(test_xattrs),
+		T(test_ignored),
+		T(test_tree_get),
+		T(test_deltas),
+		T(test_delta_of_another_node),
+		T(test_delta_in_doubt),
+		T(test_delta_of_nothing),
+		T(test_delta_and_a_lost_line),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
