@@ -48,7 +48,8 @@ void status_done(struct sync *sy)
 
 void status_changed(struct sync *sy)
 {
-	if (sy->status.changed)
+	/* What was to be said when the line fell is still to be said, by nobody's timer. */
+	if (sy->status.changed && uv_is_active((uv_handle_t *)&sy->status.timer))
 		return;
 	sy->status.changed = true;
 	schedule(sy);

@@ -317,6 +317,27 @@ static int unmount_teardown(void **state)
 }
 
 /* A mount over a known directory: kept, shown, and gone only by a person's word. */
+/* What was to be said when the line fell is said over the next one. */
+static void test_status_after_reattach(void **state)
+{
+	unsigned statuses;
+
+	(void)state;
+	make_tree();
+	brain_start(&b, root, dir_fd);
+	(void)check();
+	brain_run_ms(&b, 600);
+	sh("echo more >f-more");
+	brain_sync(&b); /* and its status is due in a moment */
+	brain_detach(&b);
+	brain_run_ms(&b, 600);
+	statuses = b.statuses;
+	brain_attach(&b);
+	for (int i = 0; i < 50 && b.statuses == statuses; i++)
+		brain_run_ms(&b, 100);
+	assert_int_not_equal(b.statuses, statuses);
+}
+
 static void test_mount_changed(void **state)
 {
 	char path[PATH_MAX + 64];
@@ -331,7 +352,7 @@ static void test_mount_changed(void **state)
 		skip();
 	}
 	sh("echo inside >d1/other; touch d2/f2");
-	sync_touch(b.sync, "d1", 2);
+	sync_touch(b.sync, "d1", 2, 0);
 	brain_sync(&b);
 	brain_wait_reason(&b, "mount_changed");
 	assert_true(b.status->mount_changed);
@@ -347,7 +368,7 @@ static void test_mount_changed(void **state)
 	assert_int_equal(mount("limb-test", path, "tmpfs", 0, NULL), 0);
 	sh("touch d2/f3");
 	brain_sync(&b);
-	sync_touch(b.sync, "d1", 2);
+	sync_touch(b.sync, "d1", 2, 0);
 	brain_wait_reason(&b, "mount_changed");
 	send_accept("d1");
 	assert_int_equal(b.error, 0);
@@ -406,6 +427,7 @@ int main(void)
 		T(test_root_emptied),
 		T(test_wrong_mark),
 		T(test_mark_is_set),
+		T(test_status_after_reattach),
 		T(test_mount_changed),
 		T(test_unreadable),
 	};
