@@ -29,7 +29,7 @@ struct copy {
 	uint64_t offset;
 	uint32_t push;
 	uint64_t request;
-	bool item_sent, from_stdin;
+	bool item_sent, from_stdin, into;
 	struct buf frames;
 
 	/* out */

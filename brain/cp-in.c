@@ -116,6 +116,7 @@ static int put_apply(struct copy *c, const char *inner, mode_t mode, const char 
 	m.path = (ProtobufCBinaryData){strlen(inner), (uint8_t *)inner};
 	m.attr = &attr;
 	m.attr_defaults = true;
+	m.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
 	m.deadline_ms = ASK_MS - 1000;
 	attr.mode = mode & 07777;
 	if (S_ISDIR(mode)) {
@@ -390,6 +391,8 @@ static void stdin_piece(struct call *call, const void *data, size_t n, bool eof)
 
 int cp_in_begin(struct copy *c)
 {
+	c->into = true;
+	c->env->applying[ORIGIN_BRAIN_]++;
 	if (c->from_stdin) {
 		c->call->on_stdin = stdin_piece;
 		return into_begin_item(c);

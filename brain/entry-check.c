@@ -231,6 +231,8 @@ static bool check_change(const struct entry_head *e, struct span *s)
 		return refuse(s, "wrong number of operations");
 	if (!job_ok(c->job))
 		return refuse(s, "job without end");
+	if (c->origin > ORIGIN_MERGE_)
+		return refuse(s, "unknown origin");
 	for (uint32_t i = 0; i < c->n_ops; i++) {
 		const struct entry_op *op = (const void *)s->p;
 		struct span part;

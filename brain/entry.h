@@ -212,8 +212,8 @@ struct entry_change {
 	uint64_t base_seq;
 	uint32_t n_ops; /* at most CHANGE_OPS_MAX */
 	char job[ENTRY_JOB_MAX + 1];
-	uint32_t reserved;
-	/* struct entry_op follow */
+	uint32_t origin; /* enum change_origin as it says; 0: its own */
+			 /* struct entry_op follow */
 };
 
 /* Each followed by its path, padded to 8; what is more than ENTRY_UNSETTLED_MAX is left out. */

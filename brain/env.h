@@ -102,6 +102,7 @@ struct env {
 	struct feed *feeds;  /* queue */
 	struct basis *bases; /* queue */
 	void *life;	     /* the struct life that is under way */
+	void *restore;	     /* the struct restoring */
 	unsigned threads;    /* helper threads that read its index now */
 	unsigned runs;	     /* provider's executables that run for it */
 
@@ -115,9 +116,11 @@ struct env {
 	uint8_t syncd_sha256[32];
 	uint8_t boot_id[16];
 	bool syncd_static;
-	uint32_t syncd_pid;    /* in the environment's own numbering */
-	bool compress;	       /* bulks to it go as lz4 blocks */
-	bool deltas;	       /* it takes copies of what it has */
+	uint32_t syncd_pid; /* in the environment's own numbering */
+	bool compress;	    /* bulks to it go as lz4 blocks */
+	bool deltas;	    /* it takes copies of what it has */
+	/* By origin: what is asked of it now by APPLY. */
+	unsigned applying[ORIGIN_MERGE_ + 1];
 	uint64_t last_number;  /* highest change number taken from this incarnation */
 	uint64_t taken_number; /* the same, to be acknowledged by the next DURABLE */
 	struct removals removals;

@@ -226,6 +226,7 @@ static int add_change(struct ingest *in, const Limbwire__WireChange *m, const st
 		.time_ns = m->time_ns,
 		.base_seq = m->base_seq,
 		.n_ops = (uint32_t)ops->n,
+		.origin = (uint32_t)m->origin,
 	};
 	size_t at;
 	int r;
@@ -255,6 +256,8 @@ int ingest_on_change(struct ingest *in, const void *msg, const struct wframe *f)
 	if (m->number == 0 || m->number > in->next_number)
 		return ingest_hostile(in, "CHANGE: number %" PRIu64 " where %" PRIu64 " was due",
 				      m->number, in->next_number);
+	if ((unsigned)m->origin > ORIGIN_MERGE_)
+		return ingest_hostile(in, "CHANGE: unknown origin");
 	r = ingest_job_id(in, m->job, true, job);
 	if (r >= 0)
 		r = parse_ops(in, m, f, &ops);

@@ -154,13 +154,21 @@ static void change_durable(int r, uint64_t seq, void *userdata)
 	(void)link_send(env, WIRE_DURABLE, &d.base, NULL, 0);
 }
 
+/* What it says about who made a change counts only while somebody waits for such a one. */
+static uint8_t origin_of(const struct env *env, const struct entry_change *ec)
+{
+	return ec->origin && ec->origin <= ORIGIN_MERGE_ && env->applying[ec->origin]
+		       ? (uint8_t)ec->origin
+		       : ORIGIN_ENVIRONMENT_;
+}
+
 int intake_on_change(struct env *env, const struct entry_head *e)
 {
 	const struct entry_change *ec = (const struct entry_change *)e;
 	struct change_op ops[CHANGE_OPS_MAX];
 	struct change c = {.incarnation = env->incarnation,
 			   .number = ec->number,
-			   .origin = ORIGIN_ENVIRONMENT_,
+			   .origin = origin_of(env, ec),
 			   .base_seq = ec->base_seq,
 			   .origin_time_ns = ec->time_ns,
 			   .ops = ops};

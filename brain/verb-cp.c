@@ -19,6 +19,8 @@ static void pause_closed(uv_handle_t *h)
 
 static void copy_free(struct copy *c)
 {
+	if (c->into)
+		c->env->applying[ORIGIN_BRAIN_]--;
 	for (size_t i = 0; i < c->n_items; i++)
 		free(c->items[i].path);
 	free(c->items);

@@ -260,6 +260,7 @@ static int send_apply(struct env *env, struct rewrite *c, uint32_t push)
 	m.attr = &attr;
 	m.attr_defaults = m.keep_attr = m.make_parents = true;
 	m.no_replace = c->no_replace;
+	m.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
 	m.deadline_ms = ASK_MS - 1000;
 	m.content = &content;
 	m.push = push;
@@ -295,6 +296,7 @@ static void change_done(struct file_call *f)
 {
 	struct rewrite *c = f->priv;
 
+	f->env->applying[ORIGIN_BRAIN_]--;
 	free(c->edits);
 	buf_done(&c->path);
 	buf_done(&c->content);
@@ -331,6 +333,7 @@ static struct file_call *change_new(struct call *call)
 	}
 	f->priv = c;
 	f->done = change_done;
+	f->env->applying[ORIGIN_BRAIN_]++;
 	f->then = change_made;
 	buf_init(&c->path, INDEX_PATH_MAX);
 	buf_init(&c->content, FILE_EDIT_MAX + FRAME_RAW_MAX);

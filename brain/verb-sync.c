@@ -26,6 +26,7 @@ struct ask {
 	uint64_t begun_ms;
 	char *path;
 	size_t files;
+	struct env *applying; /* counted there */
 };
 
 static struct ask *ask_new(struct call *call)
@@ -43,8 +44,18 @@ static struct ask *ask_new(struct call *call)
 
 static void ask_free(struct ask *a)
 {
+	if (a->applying)
+		a->applying->applying[ORIGIN_BRAIN_]--;
 	free(a->path);
 	free(a);
+}
+
+static void ask_applies(struct ask *a, struct env *env, Limbwire__Apply *m)
+{
+	m->origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	m->deadline_ms = ASK_MS - 1000;
+	a->applying = env;
+	env->applying[ORIGIN_BRAIN_]++;
 }
 
 static void ask_fail(struct ask *a, struct env *env, int r, const char *what)
@@ -310,7 +321,7 @@ void verb_mv(struct call *call)
 	m.kind = LIMBWIRE__APPLY__KIND__MOVE;
 	m.path = (ProtobufCBinaryData){strlen(from), (uint8_t *)from};
 	m.to_path = (ProtobufCBinaryData){strlen(to), (uint8_t *)to};
-	m.deadline_ms = ASK_MS - 1000;
+	ask_applies(a, env, &m);
 	ask_send(a, env, WIRE_APPLY, &m.base, &m.request);
 }
 
@@ -347,7 +358,7 @@ void verb_rm(struct call *call)
 	a->files = 1;
 	m.kind = LIMBWIRE__APPLY__KIND__REMOVE;
 	m.path = (ProtobufCBinaryData){strlen(clean), (uint8_t *)clean};
-	m.deadline_ms = ASK_MS - 1000;
+	ask_applies(a, env, &m);
 	ask_send(a, env, WIRE_APPLY, &m.base, &m.request);
 }
 

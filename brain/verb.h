@@ -29,6 +29,7 @@ void verb_ps(struct call *call);
 void verb_cp(struct call *call);
 void verb_mv(struct call *call);
 void verb_rm(struct call *call);
+void verb_restore(struct call *call);
 
 /* For tools: text by lines, ENTRY of one path, search; a file written, or edited. */
 void verb_file_read(struct call *call);

@@ -30,6 +30,7 @@ const struct verb verbs[] = {
 	{"ps", verb_ps},
 	{"rebuild", life_rebuild},
 	{"resume", life_resume},
+	{"restore", verb_restore},
 	{"rm", verb_rm},
 	{"shell", verb_shell},
 	{"signal", verb_signal},

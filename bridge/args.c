@@ -439,6 +439,10 @@ static json_t *take_words(struct scan *sc)
 			for (sc->rest = true; !failure && sc->i < sc->n; sc->i++)
 				failure = append_bytes(sc, verb->args[n].param, sc->argv[sc->i]);
 			given[n++] = word;
+		} else if (verb->args[n].kind == VALUE_PATHS) {
+			/* it and all words after it */
+			failure = set_value(sc, VALUE_PATHS, verb->args[n].param, word);
+			sc->i++;
 		} else {
 			failure = set_value(sc, verb->args[n].kind, verb->args[n].param, word);
 			given[n++] = word;

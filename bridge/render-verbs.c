@@ -256,6 +256,33 @@ void render_rebuild(const struct render *r, const json_t *result)
 	render_verify(r, result);
 }
 
+void render_restore(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"ACTION", "action", CELL_TEXT, false},
+		{"PATH", "path", CELL_NAME, false},
+		{"FROM", "from_path", CELL_NAME, false},
+	};
+	const json_t *changes = json_object_get(result, "changes");
+	bool dry = json_is_true(json_object_get(result, "dry_run"));
+
+	render_text(r, result, "environment");
+	if (json_array_size(changes) == 0) {
+		(void)fprintf(r->out, ": nothing differs from %lld\n",
+			      (long long)integer(result, "to_seq"));
+		return;
+	}
+	(void)fprintf(r->out, dry ? ": would go back to %lld" : ": as it was at %lld",
+		      (long long)integer(result, "to_seq"));
+	if (json_object_get(result, "label"))
+		titled(r, "; before that: ", result, "label");
+	else
+		(void)fputc('\n', r->out);
+	render_table(r, changes, c, ARRAY_SIZE(c));
+	if (json_is_true(json_object_get(result, "truncated")))
+		(void)fprintf(r->out, "(%lld in all)\n", (long long)integer(result, "total"));
+}
+
 void render_migrate(const struct render *r, const json_t *result)
 {
 	const json_t *from = json_object_get(result, "from"), *to = json_object_get(result, "to");

@@ -129,6 +129,13 @@ static const struct tool_field migrate_fields[] = {
 	{0},
 };
 
+static const struct tool_field restore_fields[] = {
+	{"environment", STRING, true}, {"to_seq", INTEGER, true}, {"dry_run", BOOLEAN, true},
+	{"changes", OBJECTS, true}, {"label", STRING, false}, {"seq", INTEGER, false},
+	{"truncated", BOOLEAN, false}, {"total", INTEGER, false},
+	{0},
+};
+
 static const struct tool_field points_fields[] = {
 	{"environment", STRING, true}, {"points", OBJECTS, true}, {"truncated", BOOLEAN, false},
 	{"total", INTEGER, false},
@@ -252,6 +259,19 @@ const struct tool tool_table[] = {
 	{"list_environments", "List environments",
 		"The environments, what state each is in, and where its root is.", "ls", {{0}},
 		environments_fields, NULL, true, NULL},
+	{"restore", "Go back to a point",
+		"Brings files back as they were at a point: all of them, or some paths. A label is made "
+		"first (in the answer), so that this can be undone by a restore to it. Only what the "
+		"journal knows is touched. With dry_run nothing is done, and the answer says what would be.",
+		"restore",
+		{ENVIRONMENT,
+		 {"point", TOOL_POINT, true, "at", "at to", 0, 0,
+			"A label, a sequence number, an RFC 3339 time, before:JOB, after:JOB, HEAD~N; see "
+			"list_points."},
+		 {"paths", TOOL_TEXTS, false, "paths", "files", 0, 0,
+			"Only these, each with what is beneath it; everything, if left out."},
+		 {"dry_run", TOOL_SWITCH, false, "dry_run", NULL, 0, 0, "Only say what would be done."}},
+		restore_fields, NULL, false, NULL},
 	{"migrate", "Move an environment",
 		"Moves an environment with its files to another place; commands that run are waited for, "
 		"stopped or started anew there. Answers when both sides were compared.",

@@ -108,6 +108,12 @@ static const struct verb_flag rebuild_flags[] = {
 	{0},
 };
 
+static const struct verb_flag restore_flags[] = {
+	{"at", 0, VALUE_POINT, "at", "POINT|consistent", "the point to go back to"},
+	{"dry-run", 'n', VALUE_SWITCH, "dry_run", NULL, "only say what would be done"},
+	{0},
+};
+
 static const struct verb_flag migrate_flags[] = {
 	{"to", 0, VALUE_PROVIDER, "to", "PROVIDER[:TARGET]", "where it is to live"},
 	{"jobs", 0, VALUE_TEXT, "jobs", "wait|stop|restart", "what becomes of running jobs (wait)"},
@@ -196,6 +202,9 @@ const struct verb verb_table[] = {
 		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
 	{"rebuild", "make a lost environment again", HANDLE_DAEMON, EFFECT_DESTROY,
 		{NAME_ARG}, rebuild_flags, "equal", render_rebuild, "environment"},
+	{"restore", "bring files back as they were at a point", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"paths", VALUE_PATHS, true, "PATH"}}, restore_flags, NULL,
+		render_restore, "changes/path"},
 	{"migrate", "move an environment to another place", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG}, migrate_flags, "equal", render_migrate, "environment"},
 	{"rm", "remove an environment, or a file of one", HANDLE_DAEMON, EFFECT_DESTROY,

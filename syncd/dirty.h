@@ -66,6 +66,7 @@ struct item {
 	uint32_t hash;
 	uint64_t epoch, ripe_ms, since_ms;
 	uint8_t kind, state, flags, again_flags, len, tries;
+	uint8_t origin; /* enum Origin of the APPLY that took it away; 0: there was none */
 	bool again;
 	struct stamp st;
 	char name[]; /* NUL-terminated */

@@ -56,6 +56,7 @@ void emit_flush(struct sync *sy)
 	change.ops = ops;
 	change.n_ops = em->n_ops;
 	change.time_ns = clock_real_ns();
+	change.origin = (Limb__Origin)em->origin;
 	/* See the header for a failure. */
 	(void)session_send(sy->session, SESSION_BULK, WIRE_CHANGE, &change.base,
 			   buf_data(&em->bulk), buf_len(&em->bulk));
@@ -64,10 +65,22 @@ void emit_flush(struct sync *sy)
 	status_changed(sy);
 }
 
+/* Who made what is sent: whoever asked for it by APPLY, unless it is not what that left. */
+static uint8_t origin_of(const struct sync *sy, const struct item *it)
+{
+	if (!it)
+		return 0;
+	return it->state == ITEM_VERIFYING ? it->origin : sync_made_by(sy, &it->st);
+}
+
 void emit_room(struct sync *sy, size_t n_ops, size_t bulk_bytes, size_t body_bytes)
 {
 	struct emit *em = &sy->emit;
+	uint8_t origin = origin_of(sy, em->from);
 
+	if (origin != em->origin)
+		emit_flush(sy);
+	em->origin = origin;
 	if (em->n_ops + n_ops > EMIT_OPS_MAX || em->n_files >= EMIT_FILES_MAX ||
 	    buf_len(&em->bulk) + bulk_bytes > EMIT_BULK_MAX ||
 	    em->body_bytes + body_bytes + n_ops * OP_BYTES > EMIT_BODY_MAX)

@@ -86,6 +86,8 @@ struct sync {
 	uint64_t removed_ms; /* for mass_delete: a window of removals */
 	uint64_t removed_nodes;
 
+	struct made *made; /* what APPLY left, by inode; MADE_SLOTS, or NULL */
+
 	uint64_t sweep_due_ms;
 	uint32_t sweep_at; /* next node index */
 	double sweep_credit;
@@ -98,6 +100,9 @@ void sync_start_watching(struct sync *sy);
 void sync_scan_is_over(struct sync *sy);
 void sync_poll_some(struct sync *sy, uint64_t now_ms);
 void sync_sweep_some(struct sync *sy);
+
+/* sync-apply.c: the origin of the APPLY that left it as it is; 0: none did. */
+uint8_t sync_made_by(const struct sync *sy, const struct stamp *st);
 
 /* sync-attach.c */
 void sync_begin(struct sync *sy); /* when no work is in flight, else then */

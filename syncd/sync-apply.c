@@ -6,12 +6,14 @@
 
 #include "base/beneath.h"
 #include "base/clock.h"
+#include "base/io.h"
+#include "base/sha256.h"
 #include "syncd/fill.h"
 #include "syncd/plan.h"
 
 /* What apply made, and what a person accepts. */
 
-enum { NAMES_MAX = 4096 };
+enum { NAMES_MAX = 4096, HASH_MAX = 64 << 20 };
 
 static void stamp_from_stat(const struct sync *sy, const struct stat *s, struct stamp *ret)
 {
@@ -119,13 +121,121 @@ bool sync_has_all_names(const struct sync *sy, const char *path, const struct st
 	return known == st->st_nlink;
 }
 
-void sync_touch(struct sync *sy, const char *path, size_t len)
+/* Its bytes are those that were sent? */
+static bool same_bytes(const struct sync *sy, const struct shadow_node *n, const char *path)
 {
+	cleanup_close int dir = -1, fd = -1;
+	uint8_t hash[SHA256_BYTES], block[16384];
+	struct sha256_ctx *ctx;
+	const char *name;
+	uint64_t at = 0;
+	ssize_t got;
+
+	if (n->size > HASH_MAX || beneath_open_parent(sy->root.fd, path, &dir, &name) < 0)
+		return false;
+	fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ctx = sha256_new();
+	do {
+		got = io_pread_full(fd, block, sizeof(block), at, "apply.known");
+		if (got > 0)
+			sha256_update(ctx, block, (size_t)got);
+		at += got > 0 ? (uint64_t)got : 0;
+	} while (got == (ssize_t)sizeof(block));
+	sha256_final(ctx, hash);
+	sha256_free(ctx);
+	return got >= 0 && memcmp(hash, n->sha, sizeof(n->sha)) == 0;
+}
+
+bool sync_is_known(const struct sync *sy, const char *path, const struct stat *st)
+{
+	uint32_t e = sy->filled ? entry_at(sy, path, strlen(path)) : 0, n;
+	struct shadow_node *node;
+	struct stamp stamp;
+
+	if (!e)
+		return false;
+	n = shadow_entry(&sy->shadow, e)->node;
+	node = shadow_node(&sy->shadow, n);
+	stamp_from_stat(sy, st, &stamp);
+	if (!plan_is_node(sy, n, &stamp) ||
+	    node->flags & (SHADOW_TORN | SHADOW_MOUNTED | SHADOW_UNREADABLE))
+		return false;
+	if (S_ISDIR(st->st_mode))
+		return true;
+	/* That a name came or went moves ctime, too. */
+	if (st->st_nlink != shadow_names(&sy->shadow, n))
+		stamp.ctime_ns = node->ctime_ns;
+	if (!plan_stat_equal(sy, node, &stamp))
+		return false;
+	return !S_ISREG(st->st_mode) || !(node->flags & SHADOW_RACY) || same_bytes(sy, node, path);
+}
+
+/* What APPLY left: if it is another when it is captured, somebody else made that. Inodes that
+ * share a slot cost each other the origin, and nothing else. */
+enum { MADE_SLOTS = 8192 };
+
+struct made {
+	uint64_t inode;
+	int64_t ctime_ns;
+	uint8_t origin;
+};
+
+static struct made *made_slot(const struct sync *sy, uint64_t inode)
+{
+	return &sy->made[(inode * 0x9e3779b97f4a7c15ull >> 32) % MADE_SLOTS];
+}
+
+uint8_t sync_made_by(const struct sync *sy, const struct stamp *st)
+{
+	const struct made *m = sy->made ? made_slot(sy, st->inode) : NULL;
+
+	return m && m->inode == st->inode && m->ctime_ns == st->ctime_ns ? m->origin : 0;
+}
+
+static void note_made(struct sync *sy, const struct stat *st, uint8_t origin)
+{
+	if (!sy->made)
+		sy->made = calloc(MADE_SLOTS, sizeof(*sy->made));
+	if (sy->made)
+		*made_slot(sy, st->st_ino) =
+			(struct made){st->st_ino, clock_from_timespec(st->st_ctim), origin};
+}
+
+/* False: it is gone. */
+static bool note_origin(struct sync *sy, const char *path, uint8_t origin)
+{
+	cleanup_close int dir = -1;
+	const char *name;
+	struct made *m;
+	struct stat st;
+
+	if (beneath_open_parent(sy->root.fd, path, &dir, &name) < 0)
+		return false;
+	/* A directory that was made so and is filled now. */
+	if (sy->made && fstat(dir, &st) == 0) {
+		m = made_slot(sy, st.st_ino);
+		if (m->inode == st.st_ino && m->origin == origin)
+			m->ctime_ns = clock_from_timespec(st.st_ctim);
+	}
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	note_made(sy, &st, origin);
+	return true;
+}
+
+void sync_touch(struct sync *sy, const char *path, size_t len, uint8_t origin)
+{
+	cleanup_free char *whole = strndup(path, len);
 	uint32_t dir = SHADOW_ROOT, e;
 	const char *end = path + len;
+	struct item *it;
+	bool there;
 
 	if (!sy->filled)
 		return;
+	there = origin && whole && note_origin(sy, whole, origin);
 	for (;;) {
 		const char *slash = memchr(path, '/', (size_t)(end - path));
 		size_t n = (size_t)((slash ? slash : end) - path);
@@ -134,7 +244,9 @@ void sync_touch(struct sync *sy, const char *path, size_t len)
 			break;
 		e = shadow_find(&sy->shadow, dir, path, n);
 		if (!slash || !e || !shadow_dir(&sy->shadow, shadow_entry(&sy->shadow, e)->node)) {
-			(void)dirty_mark(&sy->dirty, ITEM_NAME, dir, path, n, ITEM_CONTENT, NULL);
+			it = dirty_mark(&sy->dirty, ITEM_NAME, dir, path, n, ITEM_CONTENT, NULL);
+			if (it && !slash && !there)
+				it->origin = origin;
 			break;
 		}
 		dir = shadow_entry(&sy->shadow, e)->node;

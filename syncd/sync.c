@@ -257,6 +257,7 @@ static void on_closed(uv_handle_t *h)
 	dirty_free(&sy->dirty);
 	undo_done(&sy->undo, &sy->shadow);
 	shadow_done(&sy->shadow);
+	free(sy->made);
 	emit_done(&sy->emit);
 	status_done(sy);
 	root_done(&sy->root);

@@ -70,8 +70,11 @@ void sync_restore_held(struct sync *sy);
  * still; a file with very many names is taken for one that has others. */
 bool sync_has_all_names(const struct sync *sy, const char *path, const struct stat *st);
 int sync_private_fd(const struct sync *sy); /* the private directory, lent */
-/* Look at this name soon (apply changed it on the brain's request). */
-void sync_touch(struct sync *sy, const char *path, size_t len);
+/* Has the brain been told of what stands there, as st says it is? */
+bool sync_is_known(const struct sync *sy, const char *path, const struct stat *st);
+/* Look at this name soon: apply changed it on the brain's request. What is found as apply left
+ * it is sent with that origin. */
+void sync_touch(struct sync *sy, const char *path, size_t len, uint8_t origin);
 
 /* ---- barriers ---- */
 

@@ -70,7 +70,7 @@ struct change {
 	const char *path, *to, *bytes, *target;
 	uint32_t mode, uid;
 	int64_t mtime_ns;
-	bool full, no_replace, no_attr;
+	bool full, no_replace, no_attr, careful;
 };
 
 static uint32_t pushes;
@@ -110,6 +110,7 @@ static uint64_t apply_ask(const struct change *x)
 	m.attr = x->no_attr ? NULL : &attr;
 	m.attr_defaults = !x->full;
 	m.no_replace = x->no_replace;
+	m.careful = x->careful;
 	if (x->bytes) {
 		push(x->bytes);
 		m.push = pushes;
@@ -490,6 +491,96 @@ static void test_tree(void **state)
 	assert_int_equal(apply(&gone), ENOENT);
 }
 
+static void write_file(const char *path, const char *bytes)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, bytes, strlen(bytes)), strlen(bytes));
+	(void)close(fd);
+}
+
+/* The brain knows all that is there. */
+static void settle(void)
+{
+	Limbwire__Barrier m = LIMBWIRE__BARRIER__INIT;
+
+	m.request = ++c.request;
+	m.deadline_ms = 20000;
+	client_send(&c, WIRE_BARRIER, &m.base, NULL, 0);
+	(void)client_wait(&c, WIRE_BARRIER_DONE);
+}
+
+/* Careful: what was not told of is not lost, whatever is asked for. */
+static void test_careful(void **state)
+{
+	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT,
+			     .path = "f",
+			     .bytes = "brain",
+			     .mode = 0600,
+			     .careful = true};
+	struct change gone = {.kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "f", .careful = true};
+	struct change attr = {
+		.kind = LIMBWIRE__APPLY__KIND__ATTR, .path = "f", .mode = 0640, .careful = true};
+	struct stat st;
+
+	assert_int_equal(mkdir(in_root("d"), 0755), 0);
+	write_file(in_root("f"), "one");
+	write_file(in_root("d/in"), "x");
+	assert_int_equal(link(in_root("f"), outside()), 0);
+	settle();
+	/* By a name of which no event tells. */
+	write_file(outside(), "two");
+	assert_int_equal(apply(&put), ESTALE);
+	assert_int_equal(apply(&gone), ESTALE);
+	assert_int_equal(apply(&attr), ESTALE);
+	assert_true(file_is("f", "two"));
+	write_file(in_root("f"), "two");
+	settle();
+	assert_int_equal(apply(&attr), 0);
+	settle();
+	assert_int_equal(apply(&put), 0);
+	assert_true(file_is("f", "brain"));
+	/* What it did itself is not told of yet either. */
+	settle();
+	assert_int_equal(apply(&gone), 0);
+	assert_int_not_equal(lstat(in_root("f"), &st), 0);
+	/* One entry only. */
+	gone.path = "d";
+	assert_int_equal(apply(&gone), ENOTEMPTY);
+	gone.path = "d/in";
+	assert_int_equal(apply(&gone), 0);
+	gone.path = "d";
+	assert_int_equal(apply(&gone), 0);
+	/* What is not there is not replaced. */
+	put.path = "none";
+	assert_int_equal(apply(&put), ESTALE);
+	put.no_replace = true;
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&put), EEXIST);
+}
+
+static void test_link_and_fifo(void **state)
+{
+	struct change put = {
+		.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "f", .bytes = "x", .mode = 0600};
+	struct change link_ = {.kind = LIMBWIRE__APPLY__KIND__LINK, .path = "f", .to = "g"};
+	struct stat st;
+
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&link_), 0);
+	assert_int_equal(stat(in_root("g"), &st), 0);
+	assert_int_equal(st.st_nlink, 2);
+	assert_int_equal(apply(&link_), EEXIST);
+	link_.to = "../g";
+	assert_int_not_equal(apply(&link_), 0);
+	link_.to = ".limb-0123456789abcdef~";
+	assert_int_equal(apply(&link_), EINVAL);
+	/* A file or a directory is no special entry. */
+	link_ = (struct change){.kind = LIMBWIRE__APPLY__KIND__SYMLINK, .path = "s", .mode = 0600};
+	assert_int_equal(apply(&link_), EBADMSG);
+}
+
 static void test_move_replaces_or_not(void **state)
 {
 	struct change put = {
@@ -577,6 +668,8 @@ int main(void)
 		cmocka_unit_test(test_put_no_space),
 #endif
 		cmocka_unit_test_setup_teardown(test_tree, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_careful, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_link_and_fifo, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stays_beneath, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_put_needs_its_bytes, setup, teardown),
