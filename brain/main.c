@@ -21,6 +21,7 @@
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
+#include "brain/past.h"
 #include "brain/rpc-server.h"
 #include "brain/state.h"
 #include "brain/upkeep.h"
@@ -122,6 +123,7 @@ static void stop_now(struct brain *b)
 		link_stop(env, "limbd ends");
 		view_close(env);
 	}
+	past_close(b);
 	uv_stop(b->loop);
 }
 
@@ -220,6 +222,7 @@ static int run(void)
 		migrate_resume(env);
 		life_revive(env);
 	}
+	past_start(&brain);
 	migrate_sweep_start(&brain);
 	r = upkeep_start(&brain);
 	if (r < 0)

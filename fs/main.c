@@ -112,6 +112,8 @@ static bool parse_args(int argc, char **argv)
 
 /* ---- what is said ---- */
 
+static char failed_status = EXIT_COULD_NOT;
+
 /* One line for people, the error object for programs. Returns r. */
 static int fail(int r, const char *code, const char *step, const char *fmt, ...) _printf_(4, 5);
 static int fail(int r, const char *code, const char *step, const char *fmt, ...)
@@ -124,6 +126,8 @@ static int fail(int r, const char *code, const char *step, const char *fmt, ...)
 	(void)vsnprintf(detail, sizeof(detail), fmt, ap);
 	va_end(ap);
 	log_error("%s%s%s", detail, step ? "; " : "", step ? step : "");
+	if (strcmp(code, "usage") == 0)
+		failed_status = EXIT_USAGE;
 	if (!arg_json)
 		return r;
 	o = json_pack("{s:s, s:s, s:[]}", "error", code, "detail", detail, "next_steps");
@@ -495,14 +499,12 @@ static void say_result(const struct view *v)
 	_cleanup_(buf_done) struct buf text = BUF_INIT(0);
 	json_t *o;
 
-	if (!arg_journal || !(arg_json || isatty(STDOUT_FILENO)) || arg_quiet)
+	if (!arg_journal)
 		return;
 	if (!arg_json) {
-		char shown[512];
-
-		printf("%s: record %llu\n",
-		       text_escape_into(shown, sizeof(shown), v->path, strlen(v->path)),
-		       (unsigned long long)v->seq);
+		(void)text_escape(&text, v->path, strlen(v->path));
+		printf("%.*s", (int)buf_len(&text), (const char *)buf_data(&text));
+		printf(arg_quiet ? "\n" : ": as of record %llu\n", (unsigned long long)v->seq);
 		return;
 	}
 	(void)text_utf8_replace(&text, v->path, strlen(v->path));
@@ -587,5 +589,7 @@ int main(int argc, char **argv)
 		control_run(v.control, v.past ? past_session(v.past) : &v.fs, v.follow, wake_fd);
 	}
 	view_done(&v);
-	return r < 0 ? EXIT_COULD_NOT : EXIT_SUCCESS;
+	if (r < 0 && background_fd >= 0)
+		(void)!write(background_fd, &failed_status, 1);
+	return r < 0 ? failed_status : EXIT_SUCCESS;
 }

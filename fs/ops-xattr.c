@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/clock.h"
+#include "fs/past.h"
 #include "journal/index-view.h"
 
 enum { XATTR_VALUE_MAX = 64 << 10 };
@@ -26,26 +27,33 @@ static bool is_live(const struct status *s)
 	return !atomic_load(&s->away) && atomic_load(&s->daemon);
 }
 
-static int say_state(const struct status *s, struct buf *out)
+static int say_state(const struct fs *fs, struct buf *out)
 {
-	return buf_add_str(out, is_live(s) ? "live" : "away");
+	if (fs->past)
+		return buf_add_str(out, "past");
+	return buf_add_str(out, is_live(&fs->status) ? "live" : "away");
 }
 
-static int say_seq(const struct status *s, struct buf *out)
+static int say_seq(const struct fs *fs, struct buf *out)
 {
-	return buf_printf(out, "%" PRIu64, atomic_load(&s->seen));
+	uint64_t seq = fs->past ? fs->at : atomic_load(&fs->status.seen);
+
+	return buf_printf(out, "%" PRIu64, seq);
 }
 
-static int say_age(const struct status *s, struct buf *out)
+static int say_age(const struct fs *fs, struct buf *out)
 {
+	const struct status *s = &fs->status;
 	uint64_t age_ms = is_live(s) ? 0 : clock_mono_ms() - atomic_load(&s->since_ms);
 
-	return buf_printf(out, "%" PRIu64, age_ms);
+	/* What does not change does not age. */
+	return fs->past ? -ENODATA : buf_printf(out, "%" PRIu64, age_ms);
 }
 
 /* "SUM OPCODE:COUNT ...", this request included: what of a warm pass should not move. */
-static int say_messages(const struct status *s, struct buf *out)
+static int say_messages(const struct fs *fs, struct buf *out)
 {
+	const struct status *s = fs->past ? &past_session(fs->past)->status : &fs->status;
 	uint64_t sum = 0, n;
 	int r;
 
@@ -62,7 +70,7 @@ static int say_messages(const struct status *s, struct buf *out)
 
 static const struct {
 	const char *name;
-	int (*say)(const struct status *s, struct buf *out);
+	int (*say)(const struct fs *fs, struct buf *out);
 } own_xattrs[] = {
 	{"user.limb.state", say_state},
 	{"user.limb.seq", say_seq},
@@ -75,7 +83,7 @@ static int get_own(const struct fs *fs, const char *name, struct buf *out)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(own_xattrs); i++) {
 		if (strcmp(name, own_xattrs[i].name) == 0) {
-			int r = own_xattrs[i].say(&fs->status, out);
+			int r = own_xattrs[i].say(fs, out);
 			return r < 0 ? r : 1;
 		}
 	}
