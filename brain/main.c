@@ -123,7 +123,10 @@ static void stop_now(struct brain *b)
 		link_stop(env, "limbd ends");
 		view_close(env);
 	}
-	past_close(b);
+	if (b->envs)
+		past_close(b);
+	else
+		past_stop(b);
 	uv_stop(b->loop);
 }
 

@@ -563,7 +563,7 @@ enum past_own past_own(struct past *p, fuse_ino_t ino, struct stat *ret, char **
 	const struct ids_entry *e;
 
 	if (ino == FUSE_ROOT_ID) {
-		stat_own(p, S_IFDIR | 0555, ret);
+		stat_own(p, S_IFDIR | 0500, ret);
 		return p->only ? PAST_TREE : PAST_ROOT;
 	}
 	(void)pthread_mutex_lock(&p->lock);
