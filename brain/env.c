@@ -296,6 +296,7 @@ static int env_load_json(struct env *env)
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
+	env->staged = text_of(o, "staged");
 	env->restoring = json_is_true(json_object_get(o, "restoring"));
 	env->rebuild_from = (uint64_t)json_integer_value(json_object_get(o, "rebuild_from"));
 	env->first_sync_done = !env->creating;
@@ -326,6 +327,7 @@ int env_save(struct env *env)
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
+	put(o, "staged", env->staged);
 	if (env->restoring)
 		(void)json_object_set_new(o, "restoring", json_true());
 	if (env->rebuild_from)
@@ -468,6 +470,7 @@ void env_free(struct env *env)
 	json_decref(env->migration);
 	json_decref(env->left);
 	free(env->home_root);
+	free(env->staged);
 	free(env->place_dir);
 	free(env->name);
 	free(env->dir);

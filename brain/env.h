@@ -135,6 +135,7 @@ struct env {
 	struct env *guest_of;  /* this is no environment but another place of that one */
 	bool guest_is_old;     /* ... where it was, not where it goes */
 	bool guest_spoke;      /* ... and what it said is no longer of this log */
+	char *staged;	       /* create --from: where it moves once it is made here; else NULL */
 	json_t *migration;     /* under way, or interrupted: {to, to_incarnation}; may be NULL */
 	json_t *left;	       /* places that it had before; may be NULL */
 	char *home_root;       /* the last --root directory that it had here */
