@@ -221,11 +221,11 @@ static int run(void)
 		if (!env->wanted)
 			jobs_lost(env);
 		migrate_recover(env);
+		view_start(env); /* or found: one that outlived limbd */
 		if (env->staged) {
 			life_unstage(env, NULL, "internal", "limbd ended meanwhile");
 			continue;
 		}
-		view_start(env);
 		migrate_resume(env);
 		life_revive(env);
 	}
