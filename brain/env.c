@@ -227,6 +227,8 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->compress, b->compress);
 	SWAP(a->deltas, b->deltas);
 	SWAP(a->isolation, b->isolation);
+	SWAP(a->enforces, b->enforces);
+	SWAP(a->defaults, b->defaults);
 	SWAP(a->init_pid, b->init_pid);
 	SWAP(a->syncd_pid, b->syncd_pid);
 	SWAP(a->syncd_host_pid, b->syncd_host_pid);
@@ -466,6 +468,8 @@ void env_free(struct env *env)
 	reasons_free(env->said, env->n_said);
 	json_decref(env->spec);
 	json_decref(env->isolation);
+	json_decref(env->enforces);
+	json_decref(env->defaults);
 	json_decref(env->unsupported);
 	json_decref(env->migration);
 	json_decref(env->left);

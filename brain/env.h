@@ -90,9 +90,10 @@ struct env {
 	/* what the provider answered at create */
 	char *handle, *root, *host_root, *inner_dir, *inner_syncd;
 	int init_pid;
-	int syncd_host_pid;  /* limb-syncd as this machine numbers it; 0 not known */
-	json_t *unsupported; /* of the last rebuild: [{path, field}]; may be NULL */
-	json_t *isolation;   /* what the provider's `info` says; may be NULL */
+	int syncd_host_pid;	     /* limb-syncd as this machine numbers it; 0 not known */
+	json_t *unsupported;	     /* of the last rebuild: [{path, field}]; may be NULL */
+	json_t *enforces, *defaults; /* and of limits, and of those that it sets unasked */
+	json_t *isolation;	     /* what the provider's `info` says; may be NULL */
 
 	struct log *log;
 	struct index *index;

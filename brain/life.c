@@ -228,6 +228,10 @@ void life_take_info(struct env *env, json_t *info)
 {
 	json_decref(env->isolation);
 	env->isolation = json_incref(json_object_get(info, "isolation"));
+	json_decref(env->enforces);
+	env->enforces = json_incref(json_object_get(info, "enforces"));
+	json_decref(env->defaults);
+	env->defaults = json_incref(json_object_get(info, "limits"));
 	env->network = strcmp(answer_str_lent(info, "transport", "pipe"), "network") == 0;
 }
 

@@ -42,6 +42,9 @@ static json_t *info(const struct provider_call *call, json_t **ret)
 			 "read-only system", "no new privileges", "enforces", "cpu", "none",
 			 "memory", "none", "pids", geteuid() == 0 ? "none" : "kernel", "disk",
 			 "none", "network", "kernel", "keeps", "stop", "files", "pause", "none");
+	if (geteuid() != 0) /* the kernel does not count root's */
+		(void)json_object_set_new(*ret, "limits",
+					  json_pack("{s:i}", "pids", SANDBOX_PROCESSES));
 	return NULL;
 }
 

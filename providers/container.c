@@ -68,13 +68,13 @@ static json_t *no_engine(void)
 static json_t *info(const struct provider_call *call, json_t **ret)
 {
 	*ret = json_pack("{s:i, s:s, s:s, s:[s,s,s,s,s,s,s,s,s,s], s:[s,s],"
-			 " s:{s:s, s:s, s:s, s:s, s:s}, s:{s:s, s:s}}",
+			 " s:{s:s, s:s, s:s, s:s, s:s}, s:{s:i}, s:{s:s, s:s}}",
 			 "protocol", 1, "name", "container", "version", PACKAGE_VERSION, "verbs",
 			 "info", "create", "start", "stop", "delete", "status", "command", "list",
 			 "pause", "resume", "isolation", "container", "no new privileges",
 			 "enforces", "cpu", "kernel", "memory", "kernel", "pids", "kernel", "disk",
-			 "none", "network", "kernel", "keeps", "stop", "files", "pause",
-			 "processes");
+			 "none", "network", "kernel", "limits", "pids", PIDS_DEFAULT, "keeps",
+			 "stop", "files", "pause", "processes");
 	return NULL;
 }
 
