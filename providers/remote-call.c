@@ -196,7 +196,7 @@ static int take_output(struct flow *f, const char *p, size_t n)
 	if (f->end->noisy)
 		return -E2BIG;
 	r = buf_add(b, p + skipped, n - skipped);
-	while (r >= 0 && !f->over &&
+	while (r >= 0 && !f->over && buf_len(b) > f->line &&
 	       (end = memchr(buf_data(b) + f->line, '\n', buf_len(b) - f->line))) {
 		char *line = (char *)buf_data(b) + f->line;
 

@@ -3,6 +3,7 @@
 # engine's, no network unless asked; lost, made again, cut off, removed without a trace.
 . "${0%/*}/brain-lib.sh"
 need podman busybox
+! have sanitizers || skip_all 'with sanitizers limb-syncd needs libraries that the container has not'
 
 # An engine of the test's own: its storage, its files, no image.
 cat >"$T/containers.conf" <<END
