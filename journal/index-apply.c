@@ -408,6 +408,11 @@ static int apply_body(struct index *ix, const struct log_record *rec, const Limb
 				MAX(ix->state.incarnation, body->lease->to_incarnation);
 		break;
 	case RECORD_POINT: r = point_apply(ix, rec, body); break;
+	case RECORD_INTENT:
+	case RECORD_INTENT_END:
+	case RECORD_UNAPPLIED:
+	case RECORD_CONFLICT:
+	case RECORD_DECISION: r = intent_apply(ix, rec, body); break;
 	case RECORD_JOB_START:
 	case RECORD_JOB_END: r = job_apply(ix, rec, body); break;
 	default: r = 0;

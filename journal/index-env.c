@@ -24,6 +24,7 @@ static const char *const table_names[N_TABLES] = {
 	[TABLE_JOB] = "job",
 	[TABLE_INCARNATION] = "incarnation",
 	[TABLE_RECENT] = "recent",
+	[TABLE_INTENT] = "intent",
 };
 
 /* ---- LMDB ---- */

@@ -10,7 +10,9 @@
  *	index-recent.c	what changed last, for followers
  *	index-read.c	nodes, names, paths; now and at a point
  *	index-walk.c	directories in order, trees, tree hashes
- *	index-point.c	points and jobs
+ *	index-point.c	points
+ *	index-job.c	jobs
+ *	index-intent.c	what the brain's side wants, and conflicts
  *
  * A row of `node` is born when its attributes, content or number of links
  * change; its version is the last PUT alone.  A closed row (or entry) lives in
@@ -42,6 +44,7 @@ enum index_table {
 	TABLE_JOB,
 	TABLE_INCARNATION,
 	TABLE_RECENT,
+	TABLE_INTENT,
 	N_TABLES,
 };
 
@@ -235,5 +238,9 @@ int point_apply(struct index *ix, const struct log_record *rec, const Limb__Reco
 /* ---- index-job.c ---- */
 
 int job_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body);
+
+/* ---- index-intent.c ---- */
+
+int intent_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body);
 
 #endif

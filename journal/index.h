@@ -10,6 +10,7 @@
  *	past_dirent  parent u64, name, 0, died u64 -> node, born
  *	past_node    node, died -> born, version, links, packed
  *	point	 seq -> Point; label -> seq;  job  id -> its records; key -> id
+ *	intent	 what the brain's side wants and is not there yet; conflicts
  *	incarnation  u64 -> highest number;  recent  seq -> what changed
  * and beside index.N a file `index` that names the N and says whether that may
  * be trusted (mark.h). Who removes that file has the index made again.
@@ -56,7 +57,7 @@
 #include "journal/log.h"
 #include "journal/node.h"
 
-#define INDEX_FORMAT 3
+#define INDEX_FORMAT 4
 
 struct index;
 struct index_txn;
@@ -222,6 +223,27 @@ typedef int (*index_job_fn)(const struct index_job *job, void *userdata);
 int index_jobs(struct index_txn *t, index_job_fn each, void *userdata);
 /* Those without an end. */
 int index_jobs_open(struct index_txn *t, index_job_fn each, void *userdata);
+
+/* ---- changes of the brain's side ---- */
+
+/* Bodies (`Record`) as in the log, lent. */
+struct index_intent {
+	uint64_t change; /* its number */
+	uint64_t seq;
+	int64_t time_ns;
+	int error; /* errno for which it was refused (unapplied); 0: it waits */
+	const uint8_t *body;
+	size_t n;
+};
+typedef int (*index_intent_fn)(const struct index_intent *in, void *userdata);
+/* Those that wait or are unapplied, in order of number. */
+int index_intents(struct index_txn *t, index_intent_fn each, void *userdata);
+/* INTENT_END bodies, as long as an intent waits; error is 0. */
+int index_intent_ends(struct index_txn *t, index_intent_fn each, void *userdata);
+/* Conflicts that nobody has resolved; body is that of CONFLICT. */
+int index_conflicts(struct index_txn *t, index_intent_fn each, void *userdata);
+uint64_t index_conflict_count(struct index_txn *t);
+uint64_t index_last_change(struct index_txn *t); /* highest number given to an intent, 0 none */
 
 /* Values of the table meta by name: "format" u32; "incarnation_body", the body of the newest
  * INCARNATION record. -ENOENT. */

@@ -41,6 +41,8 @@ static const struct rule {
 	{"Incarnation", "mark", NULL, STYLE_HEX},
 	{"JobEnd", "exit_code", NULL, STYLE_ALWAYS},
 	{"JobEnd", "error", "error_code", STYLE_PLAIN}, /* no failure of this command */
+	{"Intent", "kind", "wants", STYLE_PLAIN},
+	{"Unapplied", "error", "errno", STYLE_PLAIN},
 	{"EnvironmentEvent", "id", "environment_id", STYLE_HEX},
 	{"EnvironmentEvent", "name", "environment", STYLE_PLAIN},
 };

@@ -15,16 +15,17 @@ static const uint8_t segment_magic[8] = "LIMBLOG\n";
 static const uint8_t record_magic[4] = "LREC";
 
 static const char *const type_names[] = {
-	[RECORD_GENESIS] = "genesis",	  [RECORD_INCARNATION] = "incarnation",
-	[RECORD_CHANGE] = "change",	  [RECORD_JOB_START] = "job_start",
-	[RECORD_JOB_END] = "job_end",	  [RECORD_POINT] = "point",
-	[RECORD_STATE] = "state",	  [RECORD_DECISION] = "decision",
-	[RECORD_CONFLICT] = "conflict",	  [RECORD_UNAPPLIED] = "unapplied",
-	[RECORD_PURGE] = "purge",	  [RECORD_GC] = "gc",
-	[RECORD_LEASE] = "lease",	  [RECORD_ENVIRONMENT] = "environment",
-	[RECORD_PRINCIPAL] = "principal", [RECORD_POLICY] = "policy",
-	[RECORD_APPROVAL] = "approval",	  [RECORD_TASK] = "task",
-	[RECORD_AUDIT] = "audit",
+	[RECORD_GENESIS] = "genesis",	    [RECORD_INCARNATION] = "incarnation",
+	[RECORD_CHANGE] = "change",	    [RECORD_JOB_START] = "job_start",
+	[RECORD_JOB_END] = "job_end",	    [RECORD_POINT] = "point",
+	[RECORD_STATE] = "state",	    [RECORD_DECISION] = "decision",
+	[RECORD_CONFLICT] = "conflict",	    [RECORD_UNAPPLIED] = "unapplied",
+	[RECORD_PURGE] = "purge",	    [RECORD_GC] = "gc",
+	[RECORD_LEASE] = "lease",	    [RECORD_ENVIRONMENT] = "environment",
+	[RECORD_PRINCIPAL] = "principal",   [RECORD_POLICY] = "policy",
+	[RECORD_APPROVAL] = "approval",	    [RECORD_TASK] = "task",
+	[RECORD_AUDIT] = "audit",	    [RECORD_INTENT] = "intent",
+	[RECORD_INTENT_END] = "intent_end",
 };
 
 const char *record_type_name(uint16_t type)

@@ -42,6 +42,8 @@ enum record_type {
 	RECORD_APPROVAL = 17,
 	RECORD_TASK = 18,
 	RECORD_AUDIT = 19,
+	RECORD_INTENT = 20,
+	RECORD_INTENT_END = 21,
 };
 
 /* "change", "job_start", ...; "unknown" for other numbers. */

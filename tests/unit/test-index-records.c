@@ -279,6 +279,126 @@ static void points_and_jobs(void **state)
 	journal_close(&j);
 }
 
+static uint64_t intent(struct journal *j, uint64_t change)
+{
+	Limb__Intent in = LIMB__INTENT__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	in.change = change;
+	rec.body_case = LIMB__RECORD__BODY_INTENT;
+	rec.intent = &in;
+	return journal_record(j, RECORD_INTENT, &rec);
+}
+
+static void intent_end(struct journal *j, uint64_t change)
+{
+	Limb__IntentEnd e = LIMB__INTENT_END__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	e.change = change;
+	rec.body_case = LIMB__RECORD__BODY_INTENT_END;
+	rec.intent_end = &e;
+	(void)journal_record(j, RECORD_INTENT_END, &rec);
+}
+
+static void unapplied(struct journal *j, uint64_t change, int error)
+{
+	Limb__Unapplied u = LIMB__UNAPPLIED__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	u.change = change;
+	u.error = error;
+	rec.body_case = LIMB__RECORD__BODY_UNAPPLIED;
+	rec.unapplied = &u;
+	(void)journal_record(j, RECORD_UNAPPLIED, &rec);
+}
+
+static void conflict(struct journal *j, uint64_t change)
+{
+	Limb__Conflict c = LIMB__CONFLICT__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	c.change = change;
+	rec.body_case = LIMB__RECORD__BODY_CONFLICT;
+	rec.conflict = &c;
+	(void)journal_record(j, RECORD_CONFLICT, &rec);
+}
+
+static void decision(struct journal *j, const char *verb, const char *key)
+{
+	Limb__Decision d = LIMB__DECISION__INIT;
+	Limb__Record rec = LIMB__RECORD__INIT;
+
+	d.verb = (char *)(uintptr_t)verb;
+	d.key = (char *)(uintptr_t)key;
+	rec.body_case = LIMB__RECORD__BODY_DECISION;
+	rec.decision = &d;
+	(void)journal_record(j, RECORD_DECISION, &rec);
+}
+
+static int print_intent(const struct index_intent *in, void *userdata)
+{
+	assert_true(in->n > 0 && in->seq > 0 && in->time_ns > 1500000000000000000);
+	return buf_printf(userdata, "%d:%d ", (int)in->change, in->error);
+}
+
+/* waits; ends that are kept; conflicts */
+static void assert_intents(struct journal *j, const char *wanted, uint64_t conflicts)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	cleanup_free char *got = NULL;
+	struct index_txn *t;
+
+	assert_int_equal(index_read_begin(j->ix, &t), 0);
+	assert_int_equal(index_intents(t, print_intent, &b), 0);
+	assert_int_equal(buf_add_str(&b, "/ "), 0);
+	assert_int_equal(index_intent_ends(t, print_intent, &b), 0);
+	assert_int_equal(buf_add_str(&b, "/ "), 0);
+	assert_int_equal(index_conflicts(t, print_intent, &b), 0);
+	assert_int_equal(index_conflict_count(t), conflicts);
+	assert_int_equal(index_last_change(t), 9);
+	index_read_end(t);
+	assert_int_equal(buf_to_str(&b, &got), 0);
+	assert_string_equal(got, wanted);
+}
+
+static void intents_and_conflicts(void **state)
+{
+	struct journal j;
+
+	journal_open(&j);
+	(void)intent(&j, 2);
+	(void)intent(&j, 3);
+	(void)intent(&j, 9);
+	assert_intents(&j, "2:0 3:0 9:0 / / ", 0);
+	intent_end(&j, 2);
+	unapplied(&j, 3, ENOSPC);
+	unapplied(&j, 77, EIO); /* there is none */
+	assert_intents(&j, "3:28 9:0 / 2:0 / ", 0);
+	conflict(&j, 9);
+	conflict(&j, 9); /* said again after a crash: one */
+	intent_end(&j, 9);
+	assert_intents(&j, "3:28 / 2:0 9:0 / 9:0 ", 1);
+	decision(&j, "retry", "3");
+	decision(&j, "retry", "nonsense");
+	decision(&j, "accept", "3");
+	assert_intents(&j, "3:0 / 2:0 9:0 / 9:0 ", 1);
+	/* With the last one goes what was kept for it. */
+	decision(&j, "drop", "3");
+	assert_intents(&j, "/ / 9:0 ", 1);
+	for (int i = 0; i < 2; i++) {
+		journal_close(&j);
+		if (i == 1)
+			assert_int_equal(unlinkat(scratch, "index", 0), 0);
+		journal_open(&j);
+		assert_intents(&j, "/ / 9:0 ", 1);
+	}
+	decision(&j, "take", "9");
+	decision(&j, "take", "9");
+	assert_intents(&j, "/ / ", 0);
+	journal_close(&j);
+}
+
 /* Bodies that no writer of ours wrote are passed over by a replay, and counted. */
 static void strange_bodies_in_a_log(void **state)
 {
@@ -405,8 +525,9 @@ int main(void)
 {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, scratch_setup, scratch_teardown)
 	static const struct CMUnitTest tests[] = {
-		TEST(incarnations_and_grants), TEST(points_and_jobs), TEST(job_keys),
-		TEST(strange_bodies_in_a_log), TEST(purged_bodies),   TEST(recent_is_bounded),
+		TEST(incarnations_and_grants), TEST(points_and_jobs),	      TEST(job_keys),
+		TEST(intents_and_conflicts),   TEST(strange_bodies_in_a_log), TEST(purged_bodies),
+		TEST(recent_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
