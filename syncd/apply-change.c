@@ -157,53 +157,6 @@ static int apply_remove(const struct change *c, int dir, const char *name)
 	return c->m->careful ? remove_known(c, dir, name, &st) : file_remove_tree(dir, name);
 }
 
-static int apply_move(const struct change *c, int dir, const char *name)
-{
-	cleanup_close int to_dir = -1;
-	const char *to;
-	int r;
-
-	r = beneath_open_parent(c->root, c->to_path, &to_dir, &to);
-	if (r < 0)
-		return r;
-	r = apply_rename(dir, name, to_dir, to, c->m->no_replace ? RENAME_NOREPLACE : 0);
-	if (r == -EINVAL && !c->m->no_replace)
-		r = renameat(dir, name, to_dir, to) < 0 ? -errno : 0;
-	return r;
-}
-
-static int apply_link(const struct change *c, int dir, const char *name)
-{
-	cleanup_close int to_dir = -1;
-	const char *to;
-	int r;
-
-	r = beneath_open_parent(c->root, c->to_path, &to_dir, &to);
-	if (r == 0 && apply_is_temp(to, strlen(to)))
-		r = -EINVAL;
-	if (r < 0)
-		return r;
-	return linkat(dir, name, to_dir, to, 0) < 0 ? -errno : 0;
-}
-
-static int apply_attr(const struct change *c, int dir, const char *name)
-{
-	cleanup_close int fd = -1;
-	struct stat st;
-
-	if (!c->m->attr)
-		return -EBADMSG;
-	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
-	if (node_type_of_mode(st.st_mode) != c->node.type)
-		return -ESTALE;
-	if (c->m->careful && !sync_is_known(c->sync, c->path, &st))
-		return -ESTALE;
-	if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-		fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	return apply_give_attrs(c, dir, name, fd);
-}
-
 /* Each directory on the way; what is there already is left as it is, also if it is none. */
 static int make_parents(const struct change *c, char *path)
 {
@@ -227,22 +180,77 @@ static int make_parents(const struct change *c, char *path)
 	return 0;
 }
 
+/* With the directories on its way, where those are asked for. */
+static int open_parent(const struct change *c, char *path, int *ret_dir, const char **ret_name)
+{
+	int r = beneath_open_parent(c->root, path, ret_dir, ret_name);
+
+	if (r == -ENOENT && c->m->make_parents) {
+		r = make_parents(c, path);
+		if (r == 0)
+			r = beneath_open_parent(c->root, path, ret_dir, ret_name);
+	}
+	if (r == 0 && apply_is_temp(*ret_name, strlen(*ret_name)))
+		r = -EINVAL;
+	return r;
+}
+
+static int apply_move(const struct change *c, int dir, const char *name)
+{
+	cleanup_close int to_dir = -1;
+	const char *to;
+	int r;
+
+	r = open_parent(c, c->to_path, &to_dir, &to);
+	if (r < 0)
+		return r;
+	r = apply_rename(dir, name, to_dir, to, c->m->no_replace ? RENAME_NOREPLACE : 0);
+	if (r == -EINVAL && !c->m->no_replace)
+		r = renameat(dir, name, to_dir, to) < 0 ? -errno : 0;
+	return r;
+}
+
+static int apply_link(const struct change *c, int dir, const char *name)
+{
+	cleanup_close int to_dir = -1;
+	const char *to;
+	int r;
+
+	r = open_parent(c, c->to_path, &to_dir, &to);
+	if (r < 0)
+		return r;
+	return linkat(dir, name, to_dir, to, 0) < 0 ? -errno : 0;
+}
+
+static int apply_attr(const struct change *c, int dir, const char *name)
+{
+	cleanup_close int fd = -1;
+	struct stat st;
+
+	if (!c->m->attr)
+		return -EBADMSG;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (node_type_of_mode(st.st_mode) != c->node.type)
+		return -ESTALE;
+	if (c->m->careful && !sync_is_known(c->sync, c->path, &st))
+		return -ESTALE;
+	if (c->m->fields)
+		return attrs_set_some(dir, name, &st, &c->node, c->m->fields);
+	if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
+		fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	return apply_give_attrs(c, dir, name, fd);
+}
+
 int apply_change_make(const struct change *c)
 {
 	cleanup_close int dir = -1;
 	const char *name;
 	int r;
 
-	r = beneath_open_parent(c->root, c->path, &dir, &name);
-	if (r == -ENOENT && c->m->make_parents) {
-		r = make_parents(c, c->path);
-		if (r == 0)
-			r = beneath_open_parent(c->root, c->path, &dir, &name);
-	}
+	r = open_parent(c, c->path, &dir, &name);
 	if (r < 0)
 		return r;
-	if (apply_is_temp(name, strlen(name)))
-		return -EINVAL;
 	switch (c->m->kind) {
 	case LIMBWIRE__APPLY__KIND__MKDIR: return apply_mkdir(c, dir, name);
 	case LIMBWIRE__APPLY__KIND__PUT: return apply_put(c, dir, name);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "syncd/apply-impl.h"
+#include "syncd/known.h"
 #include "syncd/restore.h"
 
 #define TEMP_PREFIX ".limb-"
@@ -16,6 +17,7 @@
 enum {
 	PUSHES = 16,
 	RESTORE_REQUESTS = 1 << 24,
+	NUMBERS = 64, /* at most one of the brain's changes is under way at a time */
 };
 
 struct apply {
@@ -25,7 +27,9 @@ struct apply {
 	struct restore *restore;
 	struct rtree held; /* what a RESTORE that holds has made, for the next one */
 	uint64_t next_request;
-	bool past; /* the restore under way is of an older tree */
+	bool past;		/* the restore under way is of an older tree */
+	int numbers;		/* the file that has `made`; -1: not open yet */
+	uint64_t made[NUMBERS]; /* of the brain's changes, the last ones that were made here */
 	struct push pushes[PUSHES];
 };
 
@@ -125,6 +129,80 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 
 /* ---- APPLY ---- */
 
+/* ---- changes with a number ---- */
+
+/* The last ones that were made, of which the brain may not know that. Not synced: the file
+ * survives us; after a loss of power the brain's judging of what is there has to do, which
+ * finds most changes done that are. */
+static int numbers_open(struct apply *ap)
+{
+	uint8_t b[sizeof(ap->made)] = {0};
+
+	if (ap->numbers >= 0)
+		return 0;
+	ap->numbers = openat(sync_private_fd(ap->sync), "applied",
+			     O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (ap->numbers < 0)
+		return -errno;
+	if (io_pread_full(ap->numbers, b, sizeof(b), 0, "apply.number.read") < 0)
+		return 0;
+	for (unsigned i = 0; i < NUMBERS; i++)
+		ap->made[i] = get_le64(b + (size_t)i * 8);
+	return 0;
+}
+
+static bool number_is_made(const struct apply *ap, uint64_t number)
+{
+	for (unsigned i = 0; i < NUMBERS; i++)
+		if (ap->made[i] == number)
+			return true;
+	return false;
+}
+
+static int number_made(struct apply *ap, uint64_t number)
+{
+	unsigned at = 0;
+	uint8_t b[8];
+
+	/* In place of the oldest: numbers rise, but for those that were refused once. */
+	for (unsigned i = 1; i < NUMBERS; i++)
+		if (ap->made[i] < ap->made[at])
+			at = i;
+	ap->made[at] = number;
+	put_le64(b, number);
+	return io_pwrite_full(ap->numbers, b, sizeof(b), (uint64_t)at * 8, "apply.number");
+}
+
+/* Is what would change what the brain believes? */
+static int believed(const struct change *c)
+{
+	const Limbwire__Apply *m = c->m;
+	bool goes = m->kind == LIMBWIRE__APPLY__KIND__REMOVE;
+	int r = 0;
+
+	if (m->node)
+		r = known_check(c->sync, c->path, m->node, m->seen,
+				goes ? KNOWN_WHOLE : KNOWN_NODE);
+	if (r == 0 && m->replaces && c->to_path)
+		r = known_check(c->sync, c->to_path, m->replaces, m->seen, KNOWN_WHOLE);
+	return r;
+}
+
+static int change_once(struct apply *ap, const struct change *c)
+{
+	int r = 0;
+
+	if (c->m->number) {
+		r = numbers_open(ap);
+		if (r < 0 || number_is_made(ap, c->m->number))
+			return r;
+	}
+	r = believed(c);
+	if (r == 0)
+		r = apply_change_make(c);
+	return r == 0 && c->m->number ? number_made(ap, c->m->number) : r;
+}
+
 void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 {
 	Limbwire__Done done = LIMBWIRE__DONE__INIT;
@@ -135,7 +213,7 @@ void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 
 	r = apply_change_read(&c, m, ap->sync, push, &why);
 	if (r == 0)
-		r = ap->restore ? -EBUSY : apply_change_make(&c);
+		r = ap->restore ? -EBUSY : change_once(ap, &c);
 	if (r == 0)
 		sync_touch(ap->sync, c.path, strlen(c.path), (uint8_t)m->origin);
 	if (r == 0 && c.to_path)
@@ -236,6 +314,7 @@ int apply_new(uv_loop_t *loop, struct session *session, struct sync *sync, struc
 	ap->session = session;
 	ap->sync = sync;
 	ap->next_request = REQUEST_FIRST;
+	ap->numbers = -1;
 	for (unsigned i = 0; i < PUSHES; i++)
 		ap->pushes[i].fd = -1;
 	*ret = ap;
@@ -251,5 +330,7 @@ void apply_free(struct apply *ap)
 		restore_disown(ap->restore);
 	else
 		rtree_done(&ap->held);
+	if (ap->numbers >= 0)
+		(void)close(ap->numbers);
 	free(ap);
 }

@@ -161,6 +161,27 @@ uint32_t attrs_set(int dir, const char *name, int fd, const struct node *n, bool
 	return failed;
 }
 
+int attrs_set_some(int dir, const char *name, const struct stat *st, const struct node *n,
+		   uint32_t fields)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, clock_to_timespec(n->mtime_ns)};
+	uid_t uid = fields & NODE_FIELD_UID ? owner_of(n->uid_kind, n->uid, geteuid()) : (uid_t)-1;
+	gid_t gid = fields & NODE_FIELD_GID ? owner_of(n->gid_kind, n->gid, getegid()) : (gid_t)-1;
+
+	if (fields &
+	    ~(uint32_t)(NODE_FIELD_MODE | NODE_FIELD_MTIME | NODE_FIELD_UID | NODE_FIELD_GID))
+		return -EOPNOTSUPP;
+	if (fields & (NODE_FIELD_UID | NODE_FIELD_GID) &&
+	    fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (fields & NODE_FIELD_MODE && !S_ISLNK(st->st_mode) &&
+	    fchmodat(dir, name, n->mode, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	if (fields & NODE_FIELD_MTIME && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	return 0;
+}
+
 int attrs_make_special(int dir, const char *name, const struct node *n)
 {
 	char target[NODE_TARGET_MAX + 1];

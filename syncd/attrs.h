@@ -17,6 +17,10 @@
  * never followed. is_new: it is known to have our owner and no attributes yet. */
 uint32_t attrs_set(int dir, const char *name, int fd, const struct node *n, bool is_new);
 
+/* These fields alone (mode, owner, time; -EOPNOTSUPP for others) of what st says is there. */
+int attrs_set_some(int dir, const char *name, const struct stat *st, const struct node *n,
+		   uint32_t fields);
+
 /* mknod and its kin for all types but files and directories; 0600 where there is a mode. */
 int attrs_make_special(int dir, const char *name, const struct node *n);
 

@@ -111,6 +111,9 @@ void sync_run(struct sync *sy); /* the shadow is filled: scan */
 void sync_unhalt(struct sync *sy);
 bool sync_mark_ok(const struct sync *sy);
 
+/* sync-apply.c: the shadow's entry at a path; 0 = the root, or nothing there. */
+uint32_t sync_entry_at(const struct sync *sy, const char *path, size_t len);
+
 /* All of them: */
 void sync_pump_soon(struct sync *sy, uint64_t delay_ms);
 void sync_pump(struct sync *sy);

@@ -71,8 +71,7 @@ int sync_start(struct sync *sy)
 	return 0;
 }
 
-/* The entry at a path; 0 = the root, or nothing there. */
-static uint32_t entry_at(const struct sync *sy, const char *path, size_t len)
+uint32_t sync_entry_at(const struct sync *sy, const char *path, size_t len)
 {
 	uint32_t dir = SHADOW_ROOT, e = 0;
 
@@ -108,7 +107,8 @@ static bool leads_to(const struct sync *sy, uint32_t e, const struct stat *st)
 
 bool sync_has_all_names(const struct sync *sy, const char *path, const struct stat *st)
 {
-	uint32_t e = sy->filled && st->st_nlink <= NAMES_MAX ? entry_at(sy, path, strlen(path)) : 0;
+	uint32_t e = sy->filled && st->st_nlink <= NAMES_MAX ? sync_entry_at(sy, path, strlen(path))
+							     : 0;
 	nlink_t known = 0;
 
 	if (!e)
@@ -150,7 +150,7 @@ static bool same_bytes(const struct sync *sy, const struct shadow_node *n, const
 
 bool sync_is_known(const struct sync *sy, const char *path, const struct stat *st)
 {
-	uint32_t e = sy->filled ? entry_at(sy, path, strlen(path)) : 0, n;
+	uint32_t e = sy->filled ? sync_entry_at(sy, path, strlen(path)) : 0, n;
 	struct shadow_node *node;
 	struct stamp stamp;
 
@@ -300,7 +300,7 @@ void sync_on_accept(struct sync *sy, const Limbwire__Accept *a)
 		answer_accept(sy, a, 0, "");
 		return;
 	}
-	e = entry_at(sy, path, len);
+	e = sync_entry_at(sy, path, len);
 	n = e ? shadow_entry(&sy->shadow, e)->node : 0;
 	if (!e || !(shadow_node(&sy->shadow, n)->flags & SHADOW_MOUNTED) || !sync_may_send(sy)) {
 		answer_accept(sy, a, ENOENT, "nothing to accept there");

@@ -39,7 +39,7 @@
 #include "wire/wire.pb-c.h"
 
 #define CLIENT_ENV "00112233445566778899aabbccddeeff"
-enum { CLIENT_PATIENCE_MS = 20000 };
+enum { CLIENT_PATIENCE_MS = 20000, CLIENT_FIRST_NODE = 1000000 };
 
 struct client {
 	char top[200], dir[220], root[220];
@@ -257,7 +257,7 @@ static inline void client_welcome(struct client *c)
 	m.protocol = 1;
 	m.environment_id = (ProtobufCBinaryData){sizeof(env), (uint8_t *)env};
 	m.incarnation = c->incarnation;
-	m.node_first = 1000000;
+	m.node_first = CLIENT_FIRST_NODE;
 	m.node_end = 2000000;
 	m.mode = (Limbwire__Welcome__Mode)c->mode;
 	client_send(c, WIRE_WELCOME, &m.base, NULL, 0);

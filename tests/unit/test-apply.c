@@ -1,5 +1,6 @@
 /* Changes that the brain makes arrive whole or not at all, never through a link, and leave
  * nothing beside. */
+#include "journal/node.h"
 #include "syncd-client.h"
 
 static struct client c;
@@ -31,14 +32,15 @@ static int setup_syncing(void **state)
 	return 0;
 }
 
-static void barrier(void)
+/* The brain has heard all that was told until now: up to this number. */
+static uint64_t barrier(void)
 {
 	Limbwire__Barrier m = LIMBWIRE__BARRIER__INIT;
 
 	m.request = ++c.request;
 	m.deadline_ms = CLIENT_PATIENCE_MS;
 	client_send(&c, WIRE_BARRIER, &m.base, NULL, 0);
-	(void)client_wait(&c, WIRE_BARRIER_DONE);
+	return ((Limbwire__BarrierDone *)client_wait(&c, WIRE_BARRIER_DONE))->number;
 }
 
 static int teardown(void **state)
@@ -71,6 +73,8 @@ struct change {
 	uint32_t mode, uid;
 	int64_t mtime_ns;
 	bool full, no_replace, no_attr, careful;
+	uint64_t number, node, replaces, seen;
+	uint32_t fields;
 };
 
 static uint32_t pushes;
@@ -111,6 +115,11 @@ static uint64_t apply_ask(const struct change *x)
 	m.attr_defaults = !x->full;
 	m.no_replace = x->no_replace;
 	m.careful = x->careful;
+	m.number = x->number;
+	m.node = x->node;
+	m.replaces = x->replaces;
+	m.seen = x->seen;
+	m.fields = x->fields;
 	if (x->bytes) {
 		push(x->bytes);
 		m.push = pushes;
@@ -193,7 +202,7 @@ static void put_linked(void)
 	memset(new_text, 'n', NEW_BYTES);
 	assert_int_equal(apply(&x), 0);
 	assert_int_equal(link(in_root("a"), in_root("b")), 0);
-	barrier();
+	(void)barrier();
 }
 
 static struct change change_linked(void)
@@ -581,6 +590,112 @@ static void test_link_and_fifo(void **state)
 	assert_int_equal(apply(&link_), EBADMSG);
 }
 
+/* One node for each of these names, in the order in which they were told: ids are rising. */
+static uint64_t node_of(unsigned nth)
+{
+	return CLIENT_FIRST_NODE + nth;
+}
+
+static uint64_t touch(const char *name, const char *bytes)
+{
+	assert_int_equal(file_replace(AT_FDCWD, in_root(name), bytes, strlen(bytes)), 0);
+	return barrier();
+}
+
+/* Asked for again under its number, a change is not made again; under another, it is. */
+static void test_numbers(void **state)
+{
+	struct change move = {
+		.kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "a", .to = "b", .number = 7};
+	struct change back = {.kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "b", .to = "a"};
+
+	(void)touch("a", "1");
+	assert_int_equal(apply(&move), 0);
+	assert_int_equal(apply(&back), 0);
+	assert_int_equal(apply(&move), 0);
+	assert_true(file_is("a", "1"));
+	move.number = 3; /* lower, as after a retry */
+	assert_int_equal(apply(&move), 0);
+	assert_true(file_is("b", "1"));
+	assert_true(in_private("applied"));
+	/* What is refused is not made, and may be asked for again. */
+	move.number = 8;
+	assert_int_equal(apply(&move), ENOENT);
+	assert_int_equal(apply(&back), 0);
+	assert_int_equal(apply(&move), 0);
+	assert_true(file_is("b", "1"));
+}
+
+/* Nothing goes that the brain has not seen. */
+static void test_known(void **state)
+{
+	struct change rm = {.kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "a"};
+	struct change over = {.kind = LIMBWIRE__APPLY__KIND__MOVE, .path = "a", .to = "b"};
+	uint64_t heard;
+
+	(void)touch("a", "1");
+	heard = touch("b", "2");
+	rm.seen = over.seen = heard;
+	rm.node = node_of(5);
+	assert_int_equal(apply(&rm), ESTALE);
+	rm.node = over.node = node_of(0);
+	over.replaces = node_of(1);
+	rm.seen = 0; /* it was told, but not yet heard */
+	assert_int_equal(apply(&rm), ESTALE);
+	rm.seen = heard;
+	assert_int_equal(file_replace(AT_FDCWD, in_root("b"), "new", 3), 0);
+	assert_int_equal(apply(&over), ESTALE);
+	assert_true(file_is("b", "new"));
+	over.path = "b"; /* another node has the name */
+	assert_int_equal(apply(&over), ESTALE);
+	assert_int_equal(apply(&rm), 0);
+	assert_int_equal(access(in_root("a"), F_OK), -1);
+}
+
+static void test_known_trees(void **state)
+{
+	struct change rm = {.kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "d"};
+
+	assert_int_equal(mkdir(in_root("d"), 0700), 0);
+	(void)barrier();
+	rm.seen = touch("d/f", "1");
+	rm.node = node_of(0);
+	assert_int_equal(file_replace(AT_FDCWD, in_root("d/new"), "x", 1), 0);
+	assert_int_equal(apply(&rm), ESTALE);
+	assert_true(file_is("d/new", "x"));
+	rm.seen = barrier();
+	assert_int_equal(file_replace(AT_FDCWD, in_root("d/f"), "2", 1), 0);
+	assert_int_equal(apply(&rm), ESTALE);
+	assert_true(file_is("d/f", "2"));
+	rm.seen = barrier();
+	assert_int_equal(apply(&rm), 0);
+	assert_int_equal(access(in_root("d"), F_OK), -1);
+}
+
+static void test_links_and_fields(void **state)
+{
+	struct change put = {
+		.kind = LIMBWIRE__APPLY__KIND__PUT, .path = "a", .bytes = "a", .mode = 0600};
+	struct change more = {.kind = LIMBWIRE__APPLY__KIND__LINK, .path = "a", .to = "b"};
+	struct change attr = {.kind = LIMBWIRE__APPLY__KIND__ATTR,
+			      .path = "b",
+			      .mode = 0444,
+			      .mtime_ns = 5,
+			      .fields = NODE_FIELD_MODE};
+	struct stat st;
+
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&more), 0);
+	assert_int_equal(apply(&more), EEXIST);
+	assert_int_equal(apply(&attr), 0);
+	assert_int_equal(stat(in_root("a"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0444);
+	assert_int_equal(st.st_nlink, 2);
+	assert_int_not_equal(clock_from_timespec(st.st_mtim), 5);
+	attr.fields = NODE_FIELD_XATTR;
+	assert_int_equal(apply(&attr), EOPNOTSUPP);
+}
+
 static void test_move_replaces_or_not(void **state)
 {
 	struct change put = {
@@ -670,6 +785,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tree, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_careful, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_link_and_fifo, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_numbers, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_known, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_known_trees, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_links_and_fields, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stays_beneath, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_put_needs_its_bytes, setup, teardown),
