@@ -9,6 +9,7 @@
 #include "brain/life.h"
 #include "brain/guest.h"
 #include "brain/link.h"
+#include "brain/queue.h"
 #include "wire/wire.pb-c.h"
 
 enum { SWEEP_PERIOD_S = 300 };
@@ -93,6 +94,8 @@ void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 	link_set_up(env);
 	if (link_send_start(env, durable) < 0 || link_send(env, WIRE_WELCOME, &w.base, NULL, 0) < 0)
 		link_lost(env, "cannot send WELCOME");
+	else
+		queue_kick(env);
 }
 
 struct beginning {

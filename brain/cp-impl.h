@@ -32,6 +32,11 @@ struct copy {
 	bool item_sent, from_stdin, into;
 	struct buf frames;
 
+	/* into one that is away: what is to be there, by item */
+	struct cp_thing *things;
+	size_t wanted; /* not durable yet */
+	uint64_t wanted_seq;
+
 	/* out */
 	bool to_stdout, drained_wait, out_over;
 	struct content_ref ref;
@@ -47,8 +52,12 @@ struct copy {
 
 void copy_fail(struct copy *c, int r, const char *what); /* answers, frees */
 void copy_ok(struct copy *c, uint64_t seq);
-char *cp_join(const char *a, const char *b); /* with a '/' where both are there */
-int cp_in_begin(struct copy *c);	     /* cp-in.c */
-void cp_out_begin(struct copy *c);	     /* cp-out.c */
+char *cp_join(const char *a, const char *b);	/* with a '/' where both are there */
+void copy_queued(struct copy *c, uint64_t seq); /* the same: accepted, not applied */
+int cp_queue_begin(struct copy *c);		/* cp-queue.c */
+void cp_things_free(struct copy *c);
+void cp_list(struct copy *c);	   /* in a helper thread: the host's side into items; result */
+int cp_in_begin(struct copy *c);   /* cp-in.c */
+void cp_out_begin(struct copy *c); /* cp-out.c */
 
 #endif

@@ -68,15 +68,19 @@ static int list_dir(struct copy *c, const char *below)
 	return r;
 }
 
-static void list_work(uv_work_t *w)
+void cp_list(struct copy *c)
 {
-	struct copy *c = container_of(w, struct copy, work);
 	struct stat st;
 
 	c->result = stat(c->host, &st) < 0 ? -errno : list_add(c, "", st.st_mode);
 	for (size_t i = 0; c->result == 0 && i < c->n_items; i++)
 		if (S_ISDIR(c->items[i].mode))
 			c->result = list_dir(c, c->items[i].path);
+}
+
+static void list_work(uv_work_t *w)
+{
+	cp_list(container_of(w, struct copy, work));
 }
 
 /* ---- into: one item's frames, made by a thread ---- */

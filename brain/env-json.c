@@ -4,6 +4,7 @@
 #include "brain/env.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/queue.h"
 #include "brain/view.h"
 
 static json_t *number(uint64_t n)
@@ -106,34 +107,6 @@ static json_t *tree(struct env *env)
 	return o;
 }
 
-static void add_limit(json_t *list, const char *name, json_t *value, const char *enforced)
-{
-	(void)json_array_append_new(list, json_pack("{s:s, s:O, s:s}", "name", name, "value", value,
-						    "enforced", enforced));
-}
-
-/* Of each that was asked for, or that the provider sets by itself, who keeps it. */
-static json_t *limits(const struct env *env)
-{
-	json_t *list = json_array(), *asked = json_object_get(env->spec, "limits"), *value;
-	const char *key, *says;
-	char what[16];
-
-	json_object_foreach(asked, key, value)
-	{
-		/* memory_bytes: "memory" */
-		(void)snprintf(what, sizeof(what), "%.*s", (int)strcspn(key, "_"), key);
-		says = json_string_value(json_object_get(env->enforces, what));
-		add_limit(list, key, value, says && strcmp(says, "kernel") == 0 ? says : "none");
-	}
-	json_object_foreach(env->defaults, key, value) if (!json_object_get(asked, key))
-		add_limit(list, key, value, "kernel");
-	value = json_object_get(env->spec, "watch_limit");
-	if (json_integer_value(value) > 0)
-		add_limit(list, "watches", value, "limbfs");
-	return list;
-}
-
 json_t *env_json_inspect(struct env *env)
 {
 	json_t *o = json_object(), *syncd = json_object(), *journal = json_object();
@@ -170,7 +143,7 @@ json_t *env_json_inspect(struct env *env)
 	set(o, "journal", journal);
 	set(o, "tree", tree(env));
 	set(o, "isolation", env->isolation ? json_incref(env->isolation) : json_array());
-	set(o, "limits", limits(env));
+	set(o, "limits", json_array());
 	if (env->handle)
 		set(o, "provider_handle", json_string(env->handle));
 	set(o, "spec", env->spec ? json_incref(env->spec) : json_object());
@@ -183,8 +156,10 @@ json_t *env_json_status(struct env *env)
 	const struct entry_status *s = &env->status;
 	uint64_t now = clock_mono_ms(), seq = env_seq(env);
 	struct index_counts n = {0};
+	struct queue_counts waits;
 	struct index_txn *t;
 
+	queue_counts(env, &waits);
 	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &n);
 		index_read_end(t);
@@ -203,10 +178,10 @@ json_t *env_json_status(struct env *env)
 	set(c, "polled_directories", number(s->polled_directories));
 	set(c, "overflows", number(s->overflows));
 	set(c, "rescans", number(s->rescans));
-	set(c, "conflicts", number(0));
-	set(c, "pending_changes", number(s->pending_changes));
-	set(c, "pending_bytes", number(s->pending_bytes));
-	set(c, "unapplied", number(0));
+	set(c, "conflicts", number(waits.conflicts));
+	set(c, "pending_changes", number(s->pending_changes + waits.changes));
+	set(c, "pending_bytes", number(s->pending_bytes + waits.bytes));
+	set(c, "unapplied", number(waits.unapplied));
 	set(c, "jobs_running", number(jobs_running_in(env)));
 	set(c, "audit_differences", number(s->audit_differences));
 	set(c, "ignored_names", number(s->ignored_names));

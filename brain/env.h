@@ -18,6 +18,7 @@ struct commit;
 struct link;
 struct view;
 struct feed;
+struct queue;
 
 enum env_state {
 	ENV_CREATING,
@@ -90,10 +91,9 @@ struct env {
 	/* what the provider answered at create */
 	char *handle, *root, *host_root, *inner_dir, *inner_syncd;
 	int init_pid;
-	int syncd_host_pid;	     /* limb-syncd as this machine numbers it; 0 not known */
-	json_t *unsupported;	     /* of the last rebuild: [{path, field}]; may be NULL */
-	json_t *enforces, *defaults; /* and of limits, and of those that it sets unasked */
-	json_t *isolation;	     /* what the provider's `info` says; may be NULL */
+	int syncd_host_pid;  /* limb-syncd as this machine numbers it; 0 not known */
+	json_t *unsupported; /* of the last rebuild: [{path, field}]; may be NULL */
+	json_t *isolation;   /* what the provider's `info` says; may be NULL */
 
 	struct log *log;
 	struct index *index;
@@ -102,6 +102,7 @@ struct env {
 	struct view *view;
 	struct feed *feeds;  /* queue */
 	struct basis *bases; /* queue */
+	struct queue *queue; /* changes of the brain's side (queue.h); NULL: not open */
 	void *life;	     /* the struct life that is under way */
 	void *restore;	     /* the struct restoring */
 	unsigned threads;    /* helper threads that read its index now */
@@ -136,7 +137,6 @@ struct env {
 	struct env *guest_of;  /* this is no environment but another place of that one */
 	bool guest_is_old;     /* ... where it was, not where it goes */
 	bool guest_spoke;      /* ... and what it said is no longer of this log */
-	char *staged;	       /* create --from: where it moves once it is made here; else NULL */
 	json_t *migration;     /* under way, or interrupted: {to, to_incarnation}; may be NULL */
 	json_t *left;	       /* places that it had before; may be NULL */
 	char *home_root;       /* the last --root directory that it had here */

@@ -3,6 +3,7 @@
  *
  * Into: a helper thread reads the host's files a piece at a time and makes the
  * frames; one file is under way at a time, its answer awaited before the next.
+ * Into one that is away, or behind what waits for it: cp-queue.c.
  * Out: after a barrier a helper thread writes what the journal has; nothing is
  * asked of the environment.  "-" is the client's stdin or stdout.
  */
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "brain/link.h"
+#include "brain/want.h"
 
 static void pause_closed(uv_handle_t *h)
 {
@@ -27,6 +29,7 @@ static void copy_free(struct copy *c)
 	if (c->fd >= 0)
 		(void)close(c->fd);
 	buf_done(&c->frames);
+	cp_things_free(c);
 	free(c->host);
 	free(c->inner);
 	if (c->pause_made)
@@ -56,6 +59,17 @@ void copy_ok(struct copy *c, uint64_t seq)
 	json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "environment", c->env->name, "files",
 			      (json_int_t)c->files, "bytes", (json_int_t)c->bytes, "seq",
 			      (json_int_t)seq);
+
+	copy_detach(c);
+	call_ok(c->call, o);
+	copy_free(c);
+}
+
+void copy_queued(struct copy *c, uint64_t seq)
+{
+	json_t *o = json_pack("{s:s, s:I, s:I, s:I, s:b}", "environment", c->env->name, "files",
+			      (json_int_t)c->files, "bytes", (json_int_t)c->bytes, "seq",
+			      (json_int_t)seq, "pending", 1);
 
 	copy_detach(c);
 	call_ok(c->call, o);
@@ -104,15 +118,20 @@ static bool inner_is_dir(struct env *env, const char *path)
 
 static int copy_into(struct copy *c, const char *src)
 {
-	int r;
+	/* What waits already goes first. */
+	bool queue = want_is_away(c->env) || !queue_is_empty(c->env);
+	struct queue_entry e;
+	int r = 0;
 
 	c->from_stdin = strcmp(src, "-") == 0;
-	if (c->from_stdin)
-		return cp_in_begin(c);
-	r = into_directory(&c->inner, c->host, inner_is_dir(c->env, c->inner));
+	if (!c->from_stdin)
+		r = into_directory(&c->inner, c->host,
+				   queue ? queue_seen(c->env, c->inner, &e, NULL) == 0 &&
+						   e.n.type == NODE_TYPE_DIRECTORY
+					 : inner_is_dir(c->env, c->inner));
 	if (r < 0)
 		return r;
-	return cp_in_begin(c);
+	return queue ? cp_queue_begin(c) : cp_in_begin(c);
 }
 
 static int copy_out(struct copy *c, const char *dst)
@@ -150,7 +169,7 @@ void verb_cp(struct call *call)
 			  "copied yet");
 		return;
 	}
-	if (into && !link_up(env)) {
+	if (into && !link_up(env) && !want_is_away(env)) {
 		(void)verb_live_env(call);
 		return;
 	}

@@ -5,7 +5,8 @@
  * A helper thread resolves the path in the journal's tree and makes the new content; an
  * edit is made from the content that the journal has and is applied only over that one
  * (APPLY's base_sha256).  If the environment had a newer one that the journal did not
- * know yet, the edit is made again from that, once.
+ * know yet, the edit is made again from that, once.  For one that is away, or behind
+ * changes that wait for it, the same content is kept and queued (want.h).
  */
 #include "brain/file-impl.h"
 
@@ -13,7 +14,9 @@
 
 #include "base/text.h"
 #include "brain/barrier.h"
+#include "brain/keep.h"
 #include "brain/link.h"
+#include "brain/want.h"
 #include "wire/wire.pb-c.h"
 
 enum {
@@ -41,6 +44,12 @@ struct rewrite {
 	struct buf path, content, spare;
 	uint8_t base[SHA256_BYTES];
 	uint64_t request;
+
+	/* It is queued: */
+	bool queued, has_over;
+	struct content_ref used; /* from which the edit was made */
+	struct content_ref over; /* what an earlier change that waits puts there */
+	struct content_ref kept;
 };
 
 /* ---- in the thread ---- */
@@ -133,16 +142,24 @@ static int change_run(struct file_call *f)
 	f->problem[0] = 0;
 	c->replaced = 0;
 	buf_clear(&c->path);
-	r = env_read_begin(f->env, &t);
+	if (c->has_over) {
+		n.n.type = NODE_TYPE_FILE;
+		n.n.content = c->over;
+		r = buf_add(&c->path, f->path, strlen(f->path));
+		c->exists = true;
+	} else {
+		r = env_read_begin(f->env, &t);
+		if (r < 0)
+			return r;
+		r = file_find(f, t, true, &c->path, &n);
+		c->exists = r == 0;
+		if (r == -ENOENT && !c->edits && buf_len(&c->path))
+			r = 0;
+		index_read_end(t);
+	}
 	if (r < 0)
 		return r;
-	r = file_find(f, t, true, &c->path, &n);
-	c->exists = r == 0;
-	if (r == -ENOENT && !c->edits && buf_len(&c->path))
-		r = 0;
-	index_read_end(t);
-	if (r < 0)
-		return r;
+	c->used = n.n.content;
 	if (c->exists && n.n.type != NODE_TYPE_FILE)
 		return n.n.type == NODE_TYPE_DIRECTORY ? -EISDIR : -EINVAL;
 	if (c->exists && c->no_replace) {
@@ -272,11 +289,112 @@ static int send_apply(struct env *env, struct rewrite *c, uint32_t push)
 	return link_send(env, WIRE_APPLY, &m.base, NULL, 0);
 }
 
+/* ---- queued ---- */
+
+static void change_queued(int r, uint64_t seq, void *userdata)
+{
+	struct file_call *f = userdata;
+	struct rewrite *c = f->priv;
+	uint8_t hash[SHA256_BYTES];
+	json_t *o;
+
+	if (r < 0) {
+		change_fail(f, r, "it cannot be kept for the environment");
+		return;
+	}
+	o = f->result = json_pack("{s:s, s:I, s:b}", "environment", f->env->name, "seq",
+				  (json_int_t)seq, "pending", 1);
+	sha256(buf_data(&c->content), buf_len(&c->content), hash);
+	verb_put_bytes(o, "path", buf_data(&c->path), buf_len(&c->path));
+	(void)json_object_set_new(o, "size_bytes", json_integer((json_int_t)buf_len(&c->content)));
+	verb_put_hash(o, "sha256", hash);
+	if (c->edits)
+		(void)json_object_set_new(o, "replacements", json_integer((json_int_t)c->replaced));
+	else
+		(void)json_object_set_new(o, "created", json_boolean(!c->exists));
+	file_call_ok(f);
+}
+
+/* In the thread. */
+static int change_keep(struct file_call *f)
+{
+	struct rewrite *c = f->priv;
+	_cleanup_(keep_dropp) struct keep *k = NULL;
+	int r;
+
+	r = keep_begin(f->env->brain, f->env->id, &k);
+	if (r < 0)
+		return r;
+	keep_file_begin(k);
+	r = keep_data(k, buf_data(&c->content), buf_len(&c->content));
+	if (r == 0)
+		r = keep_file_end(k, &c->kept);
+	return r < 0 ? r : keep_end(k);
+}
+
+static void change_kept(struct file_call *f, int r)
+{
+	struct rewrite *c = f->priv;
+	struct node n = {.type = NODE_TYPE_FILE, .mode = 0644, .content = c->kept};
+	cleanup_free char *path = NULL;
+
+	if (r == 0)
+		r = buf_to_str(&c->path, &path);
+	if (r == 0)
+		r = want_put(f->env, path, &n, WANT_PARENTS | (c->no_replace ? WANT_NO_REPLACE : 0),
+			     change_queued, f);
+	if (r == -EALREADY)
+		change_queued(0, env_seq(f->env), f);
+	else if (r < 0)
+		file_call_fail(f, r);
+}
+
+/* What waits already is newer than the journal's tree: then it is made again, from that. */
+static bool change_is_behind(struct file_call *f)
+{
+	struct rewrite *c = f->priv;
+	cleanup_free char *path = NULL;
+	struct queue_entry e;
+
+	if (c->has_over || buf_to_str(&c->path, &path) < 0)
+		return false;
+	if (queue_seen(f->env, *path ? path : f->path, &e, NULL) < 0 || !e.node ||
+	    e.n.type != NODE_TYPE_FILE ||
+	    (c->exists && memcmp(&e.n.content, &c->used, sizeof(c->used)) == 0))
+		return false;
+	if (*path) {
+		free(f->path);
+		f->path = take_ptr(&path);
+	}
+	c->over = e.n.content;
+	c->has_over = true;
+	return true;
+}
+
+static void change_queue(struct file_call *f, int r)
+{
+	if (change_is_behind(f)) {
+		file_call_go(f);
+		return;
+	}
+	if (r < 0) {
+		file_call_fail(f, r);
+		return;
+	}
+	f->run = change_keep;
+	f->then = change_kept;
+	file_call_go(f);
+}
+
 static void change_made(struct file_call *f, int r)
 {
 	struct rewrite *c = f->priv;
 	uint32_t push = link_push_number();
 
+	if (c->queued) {
+		change_queue(f, r);
+		return;
+	}
 	if (r == 0)
 		r = link_expect(f->env, ASK_MS, change_applied, f, &c->request);
 	if (r < 0) {
@@ -318,10 +436,12 @@ static bool take_base(struct call *call, struct rewrite *c)
 
 static struct file_call *change_new(struct call *call)
 {
+	struct env *env = verb_env(call);
 	struct file_call *f;
 	struct rewrite *c;
+	bool queued = env && (want_is_away(env) || (link_up(env) && !queue_is_empty(env)));
 
-	if (!verb_live_env(call))
+	if (!env || (!queued && !verb_live_env(call)))
 		return NULL;
 	f = file_call_new(call, change_run);
 	if (!f)
@@ -331,6 +451,7 @@ static struct file_call *change_new(struct call *call)
 		file_call_fail(f, -ENOMEM);
 		return NULL;
 	}
+	c->queued = queued;
 	f->priv = c;
 	f->done = change_done;
 	f->env->applying[ORIGIN_BRAIN_]++;

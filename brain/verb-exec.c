@@ -6,6 +6,7 @@
 #include "brain/env.h"
 #include "brain/job.h"
 #include "brain/link.h"
+#include "brain/queue.h"
 #include "brain/stream.h"
 #include "brain/verb.h"
 
@@ -234,6 +235,55 @@ static void exec_start(struct call *call, struct env *env, char **argv, char **u
 	exec_follow(call, job, true);
 }
 
+static void add_refused(const struct queue_refused *u, void *userdata)
+{
+	json_t *o = json_pack("{s:s}", "reason", strerror(u->error));
+
+	verb_put_bytes(o, "path", u->path, strlen(u->path));
+	(void)json_array_append_new(userdata, o);
+}
+
+/* Changes that were asked for before it and were refused: it would not see them. */
+static bool exec_unapplied(struct call *call, struct env *env)
+{
+	json_t *list = json_array();
+	size_t n;
+
+	if (!call_bool(call, "despite_unapplied"))
+		queue_unapplied(env, add_refused, list);
+	n = json_array_size(list);
+	if (n == 0) {
+		json_decref(list);
+		return false;
+	}
+	call_fail_with(
+		call, "unapplied", json_pack("{s:o}", "unapplied", list), env->name,
+		"limb retry NAME PATH, limb drop NAME PATH, or --despite-unapplied",
+		"environment '%s' has refused %zu changes that came before, the first of '%s': "
+		"%s",
+		env->name, n, json_string_value(json_object_get(json_array_get(list, 0), "path")),
+		json_string_value(json_object_get(json_array_get(list, 0), "reason")));
+	return true;
+}
+
+/* Changes made before it are there before it begins. */
+static bool exec_ready(const struct env *env)
+{
+	return link_up(env) && !env->halted && !env->failed && queue_is_empty(env);
+}
+
+static void exec_behind(struct call *call, struct env *env)
+{
+	struct queue_counts n;
+
+	queue_counts(env, &n);
+	call_fail_with(call, "unsynced", json_pack("{s:i}", "retry_after_ms", 1000), env->name,
+		       "limb status NAME",
+		       "%llu changes that came before still wait for environment '%s'; try again, "
+		       "or use --queue",
+		       (unsigned long long)n.changes, env->name);
+}
+
 /* alive: it has to run now, or fails. */
 static bool exec_try(struct call *call, bool now)
 {
@@ -247,9 +297,13 @@ static bool exec_try(struct call *call, bool now)
 	user = call_strv(call, "env");
 	if (exec_refuse(call, env, argv, user) || exec_again(call, env, argv))
 		;
-	else if (!now && !(link_up(env) && !env->halted && !env->failed))
+	else if (!now && !exec_ready(env))
 		answered = false;
-	else if (verb_live_env(call))
+	else if (!verb_live_env(call) || exec_unapplied(call, env))
+		;
+	else if (!queue_is_empty(env))
+		exec_behind(call, env);
+	else
 		exec_start(call, env, argv, user);
 	call_strv_free(argv);
 	call_strv_free(user);
@@ -263,6 +317,7 @@ struct patience {
 	uv_timer_t timer;
 	uint64_t end_ms;
 	bool queue;
+	uint64_t changes; /* that wait before it; as long as they become fewer, it waits, too */
 };
 
 static void patience_closed(uv_handle_t *h)
@@ -277,13 +332,21 @@ static void patience_end(struct patience *p)
 	uv_close((uv_handle_t *)&p->timer, patience_closed);
 }
 
+static uint64_t waiting_for(struct env *env)
+{
+	struct queue_counts n;
+
+	queue_counts(env, &n);
+	return n.changes;
+}
+
 static bool coming_back(struct call *call)
 {
 	const char *name = call_str(call, "name");
 	struct env *env = name ? env_find(call->brain, name) : NULL;
 
-	return env && env->wanted && !link_up(env) && !env->halted && !env->failed &&
-	       !env->hostile && !env->lost;
+	return env && env->wanted && (!link_up(env) || !queue_is_empty(env)) && !env->halted &&
+	       !env->failed && !env->hostile && !env->lost;
 }
 
 static void patience_tick(uv_timer_t *t)
@@ -292,10 +355,16 @@ static void patience_tick(uv_timer_t *t)
 	struct call *call = p->call;
 	const char *name = call_str(call, "name");
 	struct env *env = name ? env_find(call->brain, name) : NULL;
-	bool now = !(p->queue || coming_back(call)) || clock_mono_ms() >= p->end_ms ||
-		   call->brain->stopping;
+	bool now;
 
-	if (!now && env && !(link_up(env) && !env->halted))
+	if (env && link_up(env) && p->changes > waiting_for(env)) {
+		p->changes = waiting_for(env);
+		p->end_ms = MAX(p->end_ms, clock_mono_ms() + PATIENCE_MS);
+	}
+	now = !(p->queue || coming_back(call)) || clock_mono_ms() >= p->end_ms ||
+	      call->brain->stopping;
+
+	if (!now && env && !exec_ready(env))
 		return;
 	patience_end(p);
 	/* It may have ended in between: then it is waited for anew, where that was asked for. */
@@ -328,6 +397,7 @@ void verb_exec(struct call *call)
 	p->call = call;
 	p->queue = queue;
 	p->end_ms = clock_mono_ms() + (queue ? QUEUE_MS : PATIENCE_MS);
+	p->changes = UINT64_MAX;
 	call->op = p;
 	call->on_cancel = patience_cancel;
 	(void)uv_timer_init(call->brain->loop, &p->timer);

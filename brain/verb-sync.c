@@ -10,10 +10,10 @@
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
-#include "brain/past.h"
 #include "brain/verb.h"
 #include "brain/verify.h"
 #include "brain/view.h"
+#include "brain/want.h"
 #include "wire/wire.pb-c.h"
 
 enum {
@@ -290,10 +290,49 @@ void verb_accept(struct call *call)
 	ask_send(a, env, WIRE_ACCEPT, &m.base, &m.request);
 }
 
+/* ---- mv, rm of what waits for an environment that is away ---- */
+
+static void ask_accepted(int r, uint64_t seq, void *userdata)
+{
+	struct ask *a = userdata;
+	struct env *env = verb_env(a->call);
+
+	if (env && r < 0) {
+		ask_fail(a, env, r, "it cannot be kept for the environment");
+		return;
+	}
+	if (env) {
+		json_t *o = json_pack("{s:s, s:I, s:i, s:i, s:b}", "environment", env->name, "seq",
+				      (json_int_t)seq, "files", 1, "bytes", 0, "pending", 1);
+
+		verb_put_bytes(o, "path", a->path, strlen(a->path));
+		call_ok(a->call, o);
+	}
+	ask_free(a);
+}
+
+static void ask_queued(struct ask *a, struct env *env, int r)
+{
+	if (r == -EALREADY)
+		ask_accepted(0, env_seq(env), a);
+	else if (r < 0)
+		ask_fail(a, env, r, "it cannot be done there");
+}
+
+/* Changes are queued for it: it is away, or others wait. */
+static struct env *env_to_change(struct call *call, bool *ret_queue)
+{
+	struct env *env = verb_env(call);
+
+	*ret_queue = env && (want_is_away(env) || (link_up(env) && !queue_is_empty(env)));
+	return *ret_queue || !env ? env : verb_live_env(call);
+}
+
 void verb_mv(struct call *call)
 {
 	const char *src = call_str(call, "src"), *dst = call_str(call, "dst");
-	struct env *env = verb_live_env(call);
+	bool queue;
+	struct env *env = env_to_change(call, &queue);
 	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
 	cleanup_free char *to = NULL;
 	struct ask *a;
@@ -319,6 +358,10 @@ void verb_mv(struct call *call)
 	}
 	a->path = from;
 	a->files = 1;
+	if (queue) {
+		ask_queued(a, env, want_move(env, from, to, ask_accepted, a));
+		return;
+	}
 	m.kind = LIMBWIRE__APPLY__KIND__MOVE;
 	m.path = (ProtobufCBinaryData){strlen(from), (uint8_t *)from};
 	m.to_path = (ProtobufCBinaryData){strlen(to), (uint8_t *)to};
@@ -333,12 +376,13 @@ void verb_rm(struct call *call)
 	struct env *env;
 	struct ask *a;
 	char *clean;
+	bool queue;
 
 	if (!path) {
 		life_remove(call);
 		return;
 	}
-	env = verb_live_env(call);
+	env = env_to_change(call, &queue);
 	clean = env ? verb_path(call, env, path) : NULL;
 	if (!clean)
 		return;
@@ -357,6 +401,10 @@ void verb_rm(struct call *call)
 	}
 	a->path = clean;
 	a->files = 1;
+	if (queue) {
+		ask_queued(a, env, want_remove(env, clean, ask_accepted, a));
+		return;
+	}
 	m.kind = LIMBWIRE__APPLY__KIND__REMOVE;
 	m.path = (ProtobufCBinaryData){strlen(clean), (uint8_t *)clean};
 	ask_applies(a, env, &m);
@@ -499,7 +547,6 @@ static void down_end(struct down *d)
 		link_stop(env, "down");
 		view_stop(env);
 	}
-	past_stop(b);
 	call_ok(d->call, json_pack("{s:b, s:o, s:I}", "stopped", 1, "environments_running",
 				   d->running, "pending_bytes", (json_int_t)d->pending_bytes));
 	b->stopped(b);

@@ -342,9 +342,40 @@ void render_copied(const struct render *r, const json_t *result)
 	char bytes[RENDER_SHORT_MAX];
 
 	render_text(r, result, "environment");
-	(void)fprintf(r->out, ": %lld files, %s, at %lld\n", (long long)integer(result, "files"),
+	(void)fprintf(r->out, ": %lld files, %s, at %lld%s\n", (long long)integer(result, "files"),
 		      render_bytes_text(bytes, (double)integer(result, "bytes")),
-		      (long long)integer(result, "seq"));
+		      (long long)integer(result, "seq"),
+		      json_is_true(json_object_get(result, "pending"))
+			      ? ", queued until the environment takes it"
+			      : "");
+}
+
+void render_conflicts(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"ENVIRONMENT", "environment", CELL_TEXT, false},
+		{"PATH", "path", CELL_NAME, false},
+		{"KIND", "kind", CELL_TEXT, false},
+		{"WINNER", "winner", CELL_TEXT, false},
+		{"SINCE", "since_at", CELL_TEXT, false},
+		{"VERSIONS", "shown", CELL_TEXT, false},
+	};
+	json_t *list = json_deep_copy(json_object_get(result, "conflicts"));
+	json_t *o, *v;
+	size_t i, k;
+
+	json_array_foreach(list, i, o)
+	{
+		char text[120] = "";
+
+		json_array_foreach(json_object_get(o, "versions"), k, v)(void)
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s %s",
+				 k ? ", " : "", json_string_value(json_object_get(v, "side")),
+				 json_string_value(json_object_get(v, "version")));
+		(void)json_object_set_new(o, "shown", json_string(text));
+	}
+	render_table(r, list, c, ARRAY_SIZE(c));
+	json_decref(list);
 }
 
 void render_points(const struct render *r, const json_t *result)

@@ -74,14 +74,14 @@ static const struct tool_field read_fields[] = {
 static const struct tool_field write_fields[] = {
 	{"environment", STRING, true}, {"seq", INTEGER, true}, {"path", STRING, true},
 	{"path_base64", STRING, false}, {"size_bytes", INTEGER, true}, {"sha256", STRING, true},
-	{"created", BOOLEAN, true},
+	{"created", BOOLEAN, true}, {"pending", BOOLEAN, false},
 	{0},
 };
 
 static const struct tool_field edit_fields[] = {
 	{"environment", STRING, true}, {"seq", INTEGER, true}, {"path", STRING, true},
 	{"path_base64", STRING, false}, {"size_bytes", INTEGER, true}, {"sha256", STRING, true},
-	{"replacements", INTEGER, true},
+	{"replacements", INTEGER, true}, {"pending", BOOLEAN, false},
 	{0},
 };
 

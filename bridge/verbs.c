@@ -131,6 +131,11 @@ static const struct verb_flag points_flags[] = {
 	{0},
 };
 
+static const struct verb_flag resolve_flags[] = {
+	{"take", 0, VALUE_TEXT, "take", "environment|brain|VERSION", "the version that stays"},
+	{0},
+};
+
 static const struct verb_flag trust_flags[] = {
 	{"off", 0, VALUE_SWITCH, "off", NULL, "back to mode look"},
 	{0},
@@ -149,16 +154,6 @@ static const struct verb_flag journal_verify_flags[] = {
 static const struct verb_flag journal_dump_flags[] = {
 	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
 	{"since", 0, VALUE_SEQ, "since", "SEQ", "records from SEQ on"},
-	{0},
-};
-
-static const struct verb_flag mount_flags[] = {
-	{"journal", 0, VALUE_HOST_PATH, "journal", "DIR", "the copied state directory"},
-	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
-	{"at", 0, VALUE_POINT, "at", "POINT|consistent", "how it was then (newest)"},
-	{"look", 0, VALUE_SWITCH, "look", NULL, "what is there is not trusted (so by itself)"},
-	{"work", 0, VALUE_SWITCH, "work", NULL, "owners, modes and links as they are"},
-	{"foreground", 0, VALUE_SWITCH, "foreground", NULL, "stay until it is unmounted"},
 	{0},
 };
 
@@ -230,6 +225,15 @@ const struct verb verb_table[] = {
 	{"mv", "rename within an environment", HANDLE_DAEMON, EFFECT_CHANGE,
 		{{"src", VALUE_COPY, false, "NAME:PATH"}, {"dst", VALUE_COPY, false, "NAME:PATH"}},
 		NULL, NULL, render_copied, "seq"},
+	{"conflicts", "changes of both sides, of which one was kept aside", HANDLE_DAEMON, EFFECT_READ,
+		{{"name", VALUE_NAME, true, "NAME"}}, NULL, NULL, render_conflicts,
+		"conflicts/conflict_id"},
+	{"resolve", "say which version of a conflict stays", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, resolve_flags, NULL, render_seq, "seq"},
+	{"retry", "ask again for a change that was refused", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
+	{"drop", "give up a change that was refused", HANDLE_DAEMON, EFFECT_DESTROY,
+		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
 	{"label", "give a point of its journal a name", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG, {"label", VALUE_TEXT, false, "LABEL"}}, label_flags, NULL, render_points,
 		"points/seq"},
@@ -239,8 +243,6 @@ const struct verb verb_table[] = {
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
 	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_dump_flags, NULL, NULL, NULL},
-	{"mount", "a copied state directory as files, without limbd", HANDLE_MOUNT, EFFECT_READ,
-		{{"directory", VALUE_HOST_PATH, false, "MNT"}}, mount_flags, NULL, NULL, NULL},
 	{"mcp", "serve agents: the Model Context Protocol on stdin and stdout", HANDLE_MCP, EFFECT_READ,
 		{{0}}, mcp_flags, NULL, NULL, NULL},
 	{"mcp-config", "what an agent's client reads to start limb mcp", HANDLE_MCP_CONFIG, EFFECT_READ,

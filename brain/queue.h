@@ -1,0 +1,89 @@
+/*
+ * queue.h - changes of the brain's side on their way into an environment.
+ *
+ * A change is recorded (INTENT: accepted, then durable), waits, is judged against what
+ * the environment has become (reconcile.h), asked of limb-syncd under its number (APPLY),
+ * shown by the environment's own CHANGE, and over (INTENT_END). Refused, it is unapplied:
+ * it stays, is listed, and holds up only what builds on it. Judged lost, it is a
+ * conflict. One after the other, in the order in which they were made; what a crash
+ * interrupts is begun again, and limb-syncd does nothing twice under one number.
+ *
+ *	queue_open(env)			what the index knows of them
+ *	queue_seen(env, path, ...)	the tree as the brain sees it: with what waits
+ *	queue_add(env, &intent, ...)	records one; want.h makes them from paths
+ *	queue_kick(env)			whenever something may have become possible
+ *	queue_wait(env, fn, ud)		all that was added until now is over
+ *
+ * The environment's tree (the index) is never changed by what only waits here. Loop
+ * thread, but for the judging, which a helper thread does on values that stay.
+ */
+#ifndef BRAIN_QUEUE_H
+#define BRAIN_QUEUE_H
+
+#include "brain/env.h"
+#include "brain/reconcile.h"
+
+#define QUEUE_MAX 100000
+
+struct queue;
+
+int queue_open(struct env *env);   /* after the index */
+void queue_close(struct env *env); /* who waits is told -ECANCELED */
+
+struct queue_counts {
+	uint64_t changes, bytes, unapplied, conflicts;
+};
+void queue_counts(struct env *env, struct queue_counts *ret);
+bool queue_is_empty(const struct env *env); /* but for what is unapplied */
+
+/* ---- the brain's view ---- */
+
+struct queue_entry {
+	uint64_t parent, node; /* ids of the brain's side; node 0: nothing there */
+	const char *name;      /* in the path */
+	uint16_t len;
+	uint32_t links;
+	struct node n; /* target is lent until the next call */
+};
+/* path from the root, no link followed. -ENOENT, -ENOTDIR: a directory on the way is not
+ * there; *ret_missing (may be NULL) is how much of the path is. The root is parent 0. */
+int queue_seen(struct env *env, const char *path, struct queue_entry *ret, size_t *ret_missing);
+bool queue_dir_is_empty(struct env *env, uint64_t dir);
+
+/* ---- adding ---- */
+
+/* Its number is set, all else given; copied. fn (may be NULL): durable, or r < 0 and it is not.
+ * -EDQUOT: too many wait. It is part of the brain's view at once. */
+typedef void (*queue_durable_fn)(int r, uint64_t seq, void *userdata);
+int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *userdata);
+
+/* ---- ends ---- */
+
+struct queue_result {
+	int r; /* 0, or -ECANCELED, or -ETIMEDOUT: they go on waiting */
+	unsigned applied, conflicts, unapplied; /* of what was waited for */
+	int error;				/* the last refusal's errno, positive */
+	uint64_t seq;
+};
+typedef void (*queue_fn)(struct env *env, const struct queue_result *res, void *userdata);
+/* Until all that wait now are over; ms: for so long without one that ends (0: for ever). */
+int queue_wait(struct env *env, uint64_t ms, queue_fn fn, void *userdata);
+void queue_kick(struct env *env);
+
+/* ---- what a person decides ---- */
+
+void queue_conflict_resolved(struct env *env); /* one conflict less; its record is durable */
+
+struct queue_refused {
+	uint64_t change;
+	int error; /* positive errno; ECANCELED: an earlier one that it builds on was refused */
+	const char *path;
+	int64_t since_ns;
+};
+typedef void (*queue_refused_fn)(const struct queue_refused *u, void *userdata);
+void queue_unapplied(struct env *env, queue_refused_fn each, void *userdata);
+/* All unapplied ones of this path; -ENOENT: there is none. */
+int queue_retry(struct env *env, const char *path, queue_durable_fn fn, void *userdata);
+int queue_drop(struct env *env, const char *path, queue_durable_fn fn, void *userdata);
+
+#endif

@@ -1,0 +1,149 @@
+#include "brain/want.h"
+
+#include "brain/link.h"
+
+bool want_is_away(const struct env *env)
+{
+	return env->queue && env->commit && env->wanted && !link_up(env) && !env->halted &&
+	       !env->hostile && !env->failed && !env->lost && !env->creating && !env->restoring &&
+	       strncmp(env->class, "strong", 6) != 0;
+}
+
+static struct intent_name name_of(const struct queue_entry *e)
+{
+	return (struct intent_name){e->parent, e->name, e->len};
+}
+
+static int add_create(struct env *env, const struct queue_entry *e, const char *path,
+		      const struct node *thing, queue_durable_fn fn, void *userdata)
+{
+	struct intent in = {
+		.kind = INTENT_CREATE, .at = name_of(e), .path = path, .wanted = *thing};
+
+	return queue_add(env, &in, fn, userdata);
+}
+
+static int add_remove(struct env *env, const struct queue_entry *e, const char *path,
+		      queue_durable_fn fn, void *userdata)
+{
+	struct intent in = {.kind = INTENT_REMOVE,
+			    .node = e->node,
+			    .at = name_of(e),
+			    .path = path,
+			    .base = e->n,
+			    .shared = e->n.type != NODE_TYPE_DIRECTORY && e->links > 1};
+
+	return queue_add(env, &in, fn, userdata);
+}
+
+/* The first directory on the way that is not there. */
+static int make_parent(struct env *env, const char *path, size_t missing)
+{
+	struct node dir = {.type = NODE_TYPE_DIRECTORY, .mode = 0755};
+	cleanup_free char *up = strndup(path, missing);
+	struct queue_entry e;
+	int r;
+
+	if (!up)
+		return -ENOMEM;
+	r = queue_seen(env, up, &e, NULL);
+	return r < 0 ? r : add_create(env, &e, up, &dir, NULL, NULL);
+}
+
+static int seen(struct env *env, const char *path, bool parents, struct queue_entry *ret)
+{
+	size_t missing;
+	int r;
+
+	if (!*path)
+		return -EINVAL;
+	while ((r = queue_seen(env, path, ret, &missing)) == -ENOENT && parents) {
+		r = make_parent(env, path, missing);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+int want_put(struct env *env, const char *path, const struct node *thing, unsigned flags,
+	     queue_durable_fn fn, void *userdata)
+{
+	struct intent in = {.kind = INTENT_WRITE, .path = path};
+	struct queue_entry e;
+	int r;
+
+	r = seen(env, path, flags & WANT_PARENTS, &e);
+	if (r < 0)
+		return r;
+	if (!e.node)
+		return add_create(env, &e, path, thing, fn, userdata);
+	if (flags & WANT_NO_REPLACE)
+		return -EEXIST;
+	if (thing->type == NODE_TYPE_DIRECTORY)
+		return e.n.type == NODE_TYPE_DIRECTORY ? -EALREADY : -EEXIST;
+	if (e.n.type == NODE_TYPE_DIRECTORY)
+		return -EISDIR;
+	if (thing->type != NODE_TYPE_FILE || e.n.type != NODE_TYPE_FILE) {
+		r = add_remove(env, &e, path, NULL, NULL);
+		return r < 0 ? r : add_create(env, &e, path, thing, fn, userdata);
+	}
+	if (memcmp(e.n.content.sha256, thing->content.sha256, SHA256_BYTES) == 0)
+		return -EALREADY;
+	in.node = e.node;
+	in.at = name_of(&e);
+	in.base = in.wanted = e.n;
+	in.wanted.content = thing->content;
+	return queue_add(env, &in, fn, userdata);
+}
+
+int want_remove(struct env *env, const char *path, queue_durable_fn fn, void *userdata)
+{
+	struct queue_entry e;
+	int r;
+
+	r = seen(env, path, false, &e);
+	if (r == 0 && !e.node)
+		r = -ENOENT;
+	return r < 0 ? r : add_remove(env, &e, path, fn, userdata);
+}
+
+static int judge_move(struct env *env, const char *from, const char *to,
+		      const struct queue_entry *a, const struct queue_entry *b)
+{
+	bool dir = a->n.type == NODE_TYPE_DIRECTORY;
+	size_t n = strlen(from);
+
+	if (!a->node)
+		return -ENOENT;
+	if (a->node == b->node)
+		return -EALREADY;
+	if (dir && strncmp(from, to, n) == 0 && to[n] == '/')
+		return -EINVAL;
+	if (!b->node)
+		return 0;
+	if (b->n.type == NODE_TYPE_DIRECTORY)
+		return !dir ? -EISDIR : queue_dir_is_empty(env, b->node) ? 0 : -ENOTEMPTY;
+	return dir ? -ENOTDIR : 0;
+}
+
+int want_move(struct env *env, const char *from, const char *to, queue_durable_fn fn,
+	      void *userdata)
+{
+	struct intent in = {.kind = INTENT_MOVE, .path = from, .to_path = to};
+	struct queue_entry a, b;
+	int r;
+
+	r = seen(env, to, false, &b);
+	if (r == 0)
+		r = seen(env, from, false, &a);
+	if (r == 0)
+		r = judge_move(env, from, to, &a, &b);
+	if (r < 0)
+		return r;
+	in.node = a.node;
+	in.base = a.n;
+	in.at = name_of(&a);
+	in.to = name_of(&b);
+	in.replaces = b.node;
+	return queue_add(env, &in, fn, userdata);
+}
