@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/util.h"
 #include "journal/segment.h"
@@ -10,6 +11,9 @@
 /* How often a place that seems damaged is looked at again: a writer beside us
  * may have been in the middle of it, and many records further on by now. */
 enum { LOOKS_MAX = 3 };
+
+/* Of a segment, one record after another. */
+enum { SCANNED_BYTES = 128 << 10 };
 
 struct log_reader {
 	int dir_fd;
@@ -246,12 +250,66 @@ static int time_from(int dir_fd, uint64_t seq, int64_t *ret_ns)
 	return r;
 }
 
+/* Somewhere before the last record that is not younger than time_ns, by halves of the file:
+ * headers are found from any place, as no body can hold one with the segment's tag. */
+static int skip_by_time(struct segment_scan *s, int64_t time_ns)
+{
+	uint64_t low = s->offset, high, found;
+	struct record_header h;
+	struct stat st;
+	int r;
+
+	if (fstat(s->fd, &st) < 0)
+		return -errno;
+	high = (uint64_t)st.st_size;
+	while (high > low && high - low > SCANNED_BYTES) {
+		uint64_t mid = low + (high - low) / 2;
+
+		r = segment_scan_find(s, mid, false, &found, &h);
+		if (r < 0)
+			return r;
+		if (r > 0 && found < high && h.time_ns <= time_ns)
+			low = found;
+		else
+			high = mid;
+	}
+	s->offset = low;
+	return 0;
+}
+
+/* The last record of one segment that is not younger; 0: all are. */
+static int seq_in_segment(int dir_fd, uint64_t first, bool last, int64_t time_ns, uint64_t *ret)
+{
+	cleanup_close int fd = -1;
+	struct segment_record rec;
+	struct segment_header h;
+	struct segment_scan s;
+	int r;
+
+	r = segment_open(dir_fd, first, O_RDONLY, &h, &fd);
+	if (r < 0)
+		return r;
+	segment_scan_init(&s, fd, h.tag);
+	r = skip_by_time(&s, time_ns);
+	*ret = 0;
+	while (r >= 0) {
+		r = segment_scan_next(&s, false, &rec);
+		if (r != SEGMENT_RECORD || rec.h.time_ns > time_ns)
+			break;
+		*ret = rec.h.seq;
+		segment_scan_skip(&s, &rec);
+	}
+	segment_scan_done(&s);
+	if (r < 0)
+		return r;
+	/* At the log's end anything may stand that a crash left. */
+	return r == SEGMENT_RECORD || r == SEGMENT_END || last ? 0 : -EBADMSG;
+}
+
 int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq)
 {
-	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
 	cleanup_free uint64_t *firsts = NULL;
 	size_t n = 0, low = 0, high;
-	struct log_record rec;
 	uint64_t seq = 0;
 	int64_t first_ns = 0;
 	int r;
@@ -273,11 +331,7 @@ int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq)
 	}
 	if (n == 0)
 		return -ENOENT;
-	r = log_reader_open(dir_fd, firsts[low], &rd);
-	if (r < 0)
-		return r;
-	while ((r = log_reader_next(rd, &rec)) > 0 && rec.time_ns <= time_ns)
-		seq = rec.seq;
+	r = seq_in_segment(dir_fd, firsts[low], low + 1 == n, time_ns, &seq);
 	if (r < 0)
 		return r;
 	if (!seq)

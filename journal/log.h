@@ -107,7 +107,8 @@ DEFINE_CLEANUP(struct log_reader, log_reader_free);
  * -EBADMSG: damage at this place. Headers, chain and body hashes are checked. */
 int log_reader_next(struct log_reader *rd, struct log_record *ret);
 void log_reader_ids(const struct log_reader *rd, struct log_ids *ret);
-/* The last record that is not younger than time_ns; -ENOENT: all are. Reads one segment. */
+/* The last record that is not younger than time_ns; -ENOENT: all are. Reads a few
+ * places of one segment, and judges headers alone. */
 int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq);
 
 /* ---- verifying ---- */

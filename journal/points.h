@@ -7,7 +7,7 @@
  *	r = points_list(t, &l);  ...  points_done(&l);
  *
  * A position is a sequence number: the tree is seen as it was when that record
- * was the last.  Only the index is read, and for a time one segment of the log.
+ * was the last.  Only the index is read, and for a time a little of the log.
  */
 #ifndef JOURNAL_POINTS_H
 #define JOURNAL_POINTS_H
