@@ -16,7 +16,7 @@
  *	life	  create, start, stop, rebuild, remove
  *	verify	  both sides compared, byte by byte
  *	upkeep	  what the journal needs in quiet times
- *	view	  limb-fs processes
+ *	view	  limb-fs processes;  past: the one of MNT/.at
  *	rpc	  clients; verb-*.c: the verbs that they call
  *
  * STATE/  limbd.sock limbd.lock limbd.log
@@ -37,6 +37,7 @@
 struct env;
 struct rpc_server;
 struct upkeep;
+struct past;
 struct job;
 
 struct brain {
@@ -60,6 +61,7 @@ struct brain {
 	unsigned pack_works;		/* helper threads that make or close packs */
 	_Atomic uint64_t last_round_ms; /* when a commit round began last; any thread */
 	struct upkeep *upkeep;
+	struct past *past;	 /* NULL: not started, or ended */
 	uv_check_t commit_check; /* starts group commits once per loop turn */
 	void (*stopped)(struct brain *b);
 };

@@ -107,6 +107,34 @@ static json_t *tree(struct env *env)
 	return o;
 }
 
+static void add_limit(json_t *list, const char *name, json_t *value, const char *enforced)
+{
+	(void)json_array_append_new(list, json_pack("{s:s, s:O, s:s}", "name", name, "value", value,
+						    "enforced", enforced));
+}
+
+/* Of each that was asked for, or that the provider sets by itself, who keeps it. */
+static json_t *limits(const struct env *env)
+{
+	json_t *list = json_array(), *asked = json_object_get(env->spec, "limits"), *value;
+	const char *key, *says;
+	char what[16];
+
+	json_object_foreach(asked, key, value)
+	{
+		/* memory_bytes: "memory" */
+		(void)snprintf(what, sizeof(what), "%.*s", (int)strcspn(key, "_"), key);
+		says = json_string_value(json_object_get(env->enforces, what));
+		add_limit(list, key, value, says && strcmp(says, "kernel") == 0 ? says : "none");
+	}
+	json_object_foreach(env->defaults, key, value) if (!json_object_get(asked, key))
+		add_limit(list, key, value, "kernel");
+	value = json_object_get(env->spec, "watch_limit");
+	if (json_integer_value(value) > 0)
+		add_limit(list, "watches", value, "limbfs");
+	return list;
+}
+
 json_t *env_json_inspect(struct env *env)
 {
 	json_t *o = json_object(), *syncd = json_object(), *journal = json_object();
@@ -143,7 +171,7 @@ json_t *env_json_inspect(struct env *env)
 	set(o, "journal", journal);
 	set(o, "tree", tree(env));
 	set(o, "isolation", env->isolation ? json_incref(env->isolation) : json_array());
-	set(o, "limits", json_array());
+	set(o, "limits", limits(env));
 	if (env->handle)
 		set(o, "provider_handle", json_string(env->handle));
 	set(o, "spec", env->spec ? json_incref(env->spec) : json_object());

@@ -228,6 +228,8 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->compress, b->compress);
 	SWAP(a->deltas, b->deltas);
 	SWAP(a->isolation, b->isolation);
+	SWAP(a->enforces, b->enforces);
+	SWAP(a->defaults, b->defaults);
 	SWAP(a->init_pid, b->init_pid);
 	SWAP(a->syncd_pid, b->syncd_pid);
 	SWAP(a->syncd_host_pid, b->syncd_host_pid);
@@ -297,6 +299,7 @@ static int env_load_json(struct env *env)
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
+	env->staged = text_of(o, "staged");
 	env->restoring = json_is_true(json_object_get(o, "restoring"));
 	env->rebuild_from = (uint64_t)json_integer_value(json_object_get(o, "rebuild_from"));
 	env->first_sync_done = !env->creating;
@@ -327,6 +330,7 @@ int env_save(struct env *env)
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
+	put(o, "staged", env->staged);
 	if (env->restoring)
 		(void)json_object_set_new(o, "restoring", json_true());
 	if (env->rebuild_from)
@@ -467,10 +471,13 @@ void env_free(struct env *env)
 	reasons_free(env->said, env->n_said);
 	json_decref(env->spec);
 	json_decref(env->isolation);
+	json_decref(env->enforces);
+	json_decref(env->defaults);
 	json_decref(env->unsupported);
 	json_decref(env->migration);
 	json_decref(env->left);
 	free(env->home_root);
+	free(env->staged);
 	free(env->place_dir);
 	free(env->name);
 	free(env->dir);

@@ -91,9 +91,10 @@ struct env {
 	/* what the provider answered at create */
 	char *handle, *root, *host_root, *inner_dir, *inner_syncd;
 	int init_pid;
-	int syncd_host_pid;  /* limb-syncd as this machine numbers it; 0 not known */
-	json_t *unsupported; /* of the last rebuild: [{path, field}]; may be NULL */
-	json_t *isolation;   /* what the provider's `info` says; may be NULL */
+	int syncd_host_pid;	     /* limb-syncd as this machine numbers it; 0 not known */
+	json_t *unsupported;	     /* of the last rebuild: [{path, field}]; may be NULL */
+	json_t *enforces, *defaults; /* and of limits, and of those that it sets unasked */
+	json_t *isolation;	     /* what the provider's `info` says; may be NULL */
 
 	struct log *log;
 	struct index *index;
@@ -137,6 +138,7 @@ struct env {
 	struct env *guest_of;  /* this is no environment but another place of that one */
 	bool guest_is_old;     /* ... where it was, not where it goes */
 	bool guest_spoke;      /* ... and what it said is no longer of this log */
+	char *staged;	       /* create --from: where it moves once it is made here; else NULL */
 	json_t *migration;     /* under way, or interrupted: {to, to_incarnation}; may be NULL */
 	json_t *left;	       /* places that it had before; may be NULL */
 	char *home_root;       /* the last --root directory that it had here */

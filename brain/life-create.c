@@ -11,6 +11,7 @@
 #include "brain/barrier.h"
 #include "brain/commit.h"
 #include "brain/link.h"
+#include "brain/migrate.h"
 #include "brain/state.h"
 #include "brain/view.h"
 #include "journal/record.pb-c.h"
@@ -58,30 +59,100 @@ static void create_fail(struct life *l, const char *code, const char *detail)
 
 /* ---- the first sync ---- */
 
-static void create_over(struct life *l)
+json_t *life_created(struct env *env, uint64_t took_ms)
 {
-	struct env *env = l->env;
 	struct index_counts n = {0};
 	struct index_txn *t;
 	json_t *result;
+	bool busy = env->busy;
 
-	env->creating = false;
-	env->first_sync_done = true;
-	(void)env_save(env);
 	if (env_read_begin(env, &t) == 0) {
 		(void)index_counts(t, &n);
 		index_read_end(t);
 	}
-	if (!l->call) {
-		life_done(l, NULL);
-		return;
-	}
 	env->busy = false;
 	result = env_json_inspect(env);
-	(void)json_object_set_new(result, "duration_ms", json_integer((json_int_t)life_ms(l)));
+	env->busy = busy;
+	(void)json_object_set_new(result, "duration_ms", json_integer((json_int_t)took_ms));
 	(void)json_object_set_new(result, "files", json_integer((json_int_t)n.files));
 	(void)json_object_set_new(result, "bytes", json_integer((json_int_t)n.bytes));
-	life_done(l, result);
+	return result;
+}
+
+static void create_over(struct life *l)
+{
+	struct env *env = l->env;
+
+	env->first_sync_done = true;
+	if (env->staged) {
+		struct call *call = take_ptr(&l->call);
+		uint64_t begun_ms = l->begun_ms;
+
+		life_done(l, NULL);
+		migrate_staged(call, env, begun_ms);
+		return;
+	}
+	env->creating = false;
+	(void)env_save(env);
+	life_done(l, l->call ? life_created(env, life_ms(l)) : NULL);
+}
+
+/* ---- create --from to another machine ---- */
+
+int life_stage(struct life *l)
+{
+	struct env *env = l->env;
+	char *local = strdup("local"), *to = NULL;
+
+	if (!local || asprintf(&to, "%s%s%s", env->provider, env->target ? ":" : "",
+			       env->target ? env->target : "") < 0) {
+		free(local);
+		return -ENOMEM;
+	}
+	free(env->provider);
+	free(take_ptr(&env->target));
+	env->provider = local;
+	env->staged = to;
+	return env_save(env);
+}
+
+struct unstaging {
+	struct env *env;
+	struct call *call;
+	char code[40], detail[512];
+};
+
+static void places_deleted(void *userdata)
+{
+	struct unstaging *u = userdata;
+	struct env *env = u->env;
+	struct life *l;
+
+	env->busy = false;
+	l = life_new(env, u->call, "create");
+	if (l)
+		create_fail(l, u->code, u->detail);
+	else if (u->call)
+		call_fail(u->call, "internal", env->name, "limb rm NAME --force", "out of memory");
+	free(u);
+}
+
+void life_unstage(struct env *env, struct call *call, const char *code, const char *detail)
+{
+	struct unstaging *u = calloc(1, sizeof(*u));
+
+	if (!u) {
+		if (call)
+			call_fail(call, "internal", env->name, "limb rm NAME --force",
+				  "out of memory");
+		return;
+	}
+	u->env = env;
+	u->call = call;
+	(void)snprintf(u->code, sizeof(u->code), "%s", code);
+	(void)snprintf(u->detail, sizeof(u->detail), "%s", detail);
+	env->busy = true; /* nobody begins anything with it meanwhile */
+	migrate_delete_places(env, true, places_deleted, u);
 }
 
 static void create_view_seen(struct env *env, bool behind, void *userdata)

@@ -9,6 +9,7 @@ enum {
 	LIFE_ATTACH_MS = 30000,
 	/* limb-syncd has to get there first, perhaps over a slow line */
 	LIFE_PROVIDER_MS = 120000,
+	INFO_MS = 10000,
 };
 
 struct life;
@@ -82,6 +83,10 @@ void life_fail_deferred(struct env *env);
 void life_remove_later(struct brain *b, int dir, const char *name);
 /* After limbd was killed during a create: the first sync's end is awaited without a caller. */
 void life_finish_create(struct env *env);
+/* create --from to another machine: the environment is made here first, and then moves. */
+int life_stage(struct life *l);
+/* What create answers. */
+json_t *life_created(struct env *env, uint64_t took_ms);
 
 /* life-create.c */
 /* A directory that may become, or be copied to, a root; realpath in *ret. NULL or a sentence. */

@@ -228,6 +228,10 @@ void life_take_info(struct env *env, json_t *info)
 {
 	json_decref(env->isolation);
 	env->isolation = json_incref(json_object_get(info, "isolation"));
+	json_decref(env->enforces);
+	env->enforces = json_incref(json_object_get(info, "enforces"));
+	json_decref(env->defaults);
+	env->defaults = json_incref(json_object_get(info, "limits"));
 	env->network = strcmp(answer_str_lent(info, "transport", "pipe"), "network") == 0;
 }
 
@@ -242,13 +246,20 @@ static void on_info(struct env *env, const struct provider_error *err, json_t *a
 		return;
 	}
 	life_take_info(env, answer);
-	if ((env->user_root || l->copied) &&
-	    strcmp(answer_str_lent(answer, "roots", "here"), "there") == 0) {
-		fail.code = "unsupported";
-		fail.detail = "its root is on another machine: create it without --from and "
-			      "--root, then use: limb cp DIR NAME:";
-		l->next(l, &fail);
-		return;
+	if (strcmp(answer_str_lent(answer, "roots", "here"), "there") == 0) {
+		if (env->user_root) {
+			fail.code = "unsupported";
+			fail.detail = "its root is on another machine, and --root is a directory "
+				      "of this one; --from copies one there";
+			l->next(l, &fail);
+			return;
+		}
+		if (l->copied) {
+			if (life_stage(l) < 0 ||
+			    provider_run(env, "info", NULL, INFO_MS, on_info, l) < 0)
+				l->next(l, &fail);
+			return;
+		}
 	}
 	if (provider_run(env, "create", l->fresh ? json_pack("{s:b}", "fresh", 1) : NULL,
 			 LIFE_PROVIDER_MS, on_created, l) < 0)
@@ -263,7 +274,7 @@ void life_provider_create(struct life *l, life_next_fn next)
 				     NULL};
 
 	l->next = next;
-	if (provider_run(l->env, "info", NULL, 10000, on_info, l) < 0)
+	if (provider_run(l->env, "info", NULL, INFO_MS, on_info, l) < 0)
 		next(l, &err);
 }
 

@@ -21,6 +21,7 @@
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
+#include "brain/past.h"
 #include "brain/rpc-server.h"
 #include "brain/state.h"
 #include "brain/upkeep.h"
@@ -122,6 +123,10 @@ static void stop_now(struct brain *b)
 		link_stop(env, "limbd ends");
 		view_close(env);
 	}
+	if (b->envs)
+		past_close(b);
+	else
+		past_stop(b);
 	uv_stop(b->loop);
 }
 
@@ -216,10 +221,15 @@ static int run(void)
 		if (!env->wanted)
 			jobs_lost(env);
 		migrate_recover(env);
-		view_start(env);
+		view_start(env); /* or found: one that outlived limbd */
+		if (env->staged) {
+			life_unstage(env, NULL, "internal", "limbd ended meanwhile");
+			continue;
+		}
 		migrate_resume(env);
 		life_revive(env);
 	}
+	past_start(&brain);
 	migrate_sweep_start(&brain);
 	r = upkeep_start(&brain);
 	if (r < 0)

@@ -242,6 +242,23 @@ static void migrate_begin(struct call *call, struct env *env, enum move_jobs job
 		move_begin(m);
 }
 
+void migrate_staged(struct call *call, struct env *env, uint64_t begun_ms)
+{
+	struct life *l;
+
+	if (!call) {
+		life_unstage(env, NULL, "internal", "nobody waits for it");
+		return;
+	}
+	(void)json_object_set_new(call->params, "to", json_string(env->staged));
+	migrate_begin(call, env, MOVE_JOBS_STOP);
+	l = env->life;
+	if (l)
+		l->begun_ms = begun_ms;
+	else if (!env->busy)
+		life_unstage(env, NULL, "internal", "it cannot be moved");
+}
+
 /* An interrupted move to elsewhere goes first. */
 struct redo {
 	struct call *call;

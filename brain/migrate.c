@@ -137,7 +137,9 @@ static void fail_over(struct move *m)
 	link_resume(env);
 	guest_over(m);
 	life_done(m->l, NULL);
-	if (call)
+	if (env->staged)
+		life_unstage(env, call, m->code, m->detail);
+	else if (call)
 		call_fail(call, m->code, env->name, "limb status",
 			  "cannot move '%s': %s; it is where it was", env->name, m->detail);
 	move_free(m);
@@ -204,6 +206,7 @@ static void over(struct move *m)
 	struct env *env = m->env;
 	struct call *call = take_ptr(&m->l->call);
 	json_t *answer = take_ptr(&m->answer);
+	uint64_t took_ms = life_ms(m->l);
 	char detail[sizeof(m->detail)], code[sizeof(m->code)];
 
 	memcpy(detail, m->detail, sizeof(detail));
@@ -212,7 +215,10 @@ static void over(struct move *m)
 	(void)env_save(env);
 	guest_over(m);
 	life_done(m->l, NULL);
-	if (call && answer) {
+	if (call && answer && strcmp(call->verb->name, "create") == 0) {
+		json_decref(answer);
+		call_ok(call, life_created(env, took_ms));
+	} else if (call && answer) {
 		call_ok(call, answer);
 	} else {
 		json_decref(answer);
@@ -296,6 +302,10 @@ json_t *move_switch(struct env *env, struct env *guest)
 {
 	json_t *left = json_incref(json_object_get(env->migration, "left"));
 
+	if (env->staged) {
+		free(take_ptr(&env->staged));
+		env->creating = false;
+	}
 	if (!env->left)
 		env->left = json_array();
 	(void)json_array_append_new(env->left, left);

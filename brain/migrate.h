@@ -22,6 +22,10 @@
 #include "brain/rpc-server.h"
 
 void migrate(struct call *call);
+/* `limb create --from` to another machine: an environment that was made here moves to where it
+ * was meant to be (env->staged). call: create's, or NULL, begun_ms when; what fails undoes the
+ * create. */
+void migrate_staged(struct call *call, struct env *env, uint64_t begun_ms);
 
 /* At limbd's start, before anything runs: env.json follows the log. */
 void migrate_recover(struct env *env);

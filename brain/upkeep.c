@@ -8,6 +8,7 @@
 #include "brain/commit.h"
 #include "brain/env.h"
 #include "brain/link.h"
+#include "brain/past.h"
 #include "brain/upkeep-check.h"
 #include "brain/view.h"
 
@@ -106,6 +107,7 @@ static void merge_done(uv_work_t *w, int status)
 		u->told_removed = store_merge_removed(u->brain->store);
 		for (struct env *env = u->brain->envs; env; env = env->next)
 			view_merged(env);
+		past_merged(u->brain);
 	}
 	if (u->result < 0 && u->result != -ECANCELED && log_limited(&limit, 3, 600000))
 		(void)log_line_errno(LOG_LEVEL_WARNING, u->result,

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "brain/env.h"
 #include "brain/link.h"
+#include "brain/past.h"
 #include "brain/point.h"
 #include "brain/resolve.h"
 #include "brain/verb.h"
@@ -151,13 +152,20 @@ char *verb_path(struct call *call, struct env *env, const char *path)
 	return out;
 }
 
-void verb_up(struct call *call)
+static void up_answer(void *userdata)
 {
+	struct call *call = userdata;
 	struct brain *b = call->brain;
 
 	call_ok(call, json_pack("{s:s, s:s, s:s, s:s, s:i}", "version", PACKAGE_VERSION,
 				"state_dir", b->state_dir, "socket", b->socket_path, "mount",
 				b->mount_dir, "limbd_pid", (int)getpid()));
+}
+
+/* What is said to be up can be looked at. */
+void verb_up(struct call *call)
+{
+	past_wait(call->brain, up_answer, call);
 }
 
 static uint64_t own_anon_bytes(void)

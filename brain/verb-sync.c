@@ -10,6 +10,7 @@
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
+#include "brain/past.h"
 #include "brain/verb.h"
 #include "brain/verify.h"
 #include "brain/view.h"
@@ -547,6 +548,7 @@ static void down_end(struct down *d)
 		link_stop(env, "down");
 		view_stop(env);
 	}
+	past_stop(b);
 	call_ok(d->call, json_pack("{s:b, s:o, s:I}", "stopped", 1, "environments_running",
 				   d->running, "pending_bytes", (json_int_t)d->pending_bytes));
 	b->stopped(b);

@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "brain/fs-process.h"
 #include "brain/link.h"
 
 enum {
@@ -242,64 +242,27 @@ static void view_exit(uv_process_t *p, int64_t status, int sig)
 static int view_spawn(struct view *v)
 {
 	struct env *env = v->env;
-	cleanup_free char *file = brain_helper(env->brain, "limb-fs");
-	char *argv[] = {file,
-			(char *)"--state",
-			env->brain->state_dir,
-			(char *)"--environment",
-			env->id_hex,
-			(char *)"--name",
-			env->name,
-			(char *)"--mount",
-			v->path,
-			(char *)(env->work_mode ? "--work" : "--look"),
-			NULL};
-	uv_stdio_container_t io[3] = {
-		{.flags = UV_IGNORE},
-		{.flags = UV_IGNORE},
-		{.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-	};
-	uv_process_options_t o = {.file = file,
-				  .args = argv,
-				  .cwd = "/",
-				  .exit_cb = view_exit,
-				  .stdio = io,
-				  .stdio_count = 3,
-				  .flags = UV_PROCESS_DETACHED};
+	const char *args[] = {"--state",
+			      env->brain->state_dir,
+			      "--environment",
+			      env->id_hex,
+			      "--name",
+			      env->name,
+			      "--mount",
+			      v->path,
+			      env->work_mode ? "--work" : "--look",
+			      NULL};
 	int r;
 
-	if (!file || access(file, X_OK) < 0)
-		return -ENOENT;
 	if (v->process_made)
 		return -EBUSY;
-	v->process_made = true;
-	r = uv_spawn(env->brain->loop, &v->process, &o);
+	r = fs_process_spawn(env->brain, args, view_exit, &v->process);
+	v->process_made = r != -ENOENT;
 	if (r == 0) {
 		v->process_alive = true;
 		v->pid = v->process.pid;
-		uv_unref((uv_handle_t *)&v->process);
 	}
 	return r;
-}
-
-static int view_try_connect(struct view *v)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	cleanup_close int s = -1;
-	struct ucred cred;
-	socklen_t n = sizeof(cred);
-
-	/* By way of /proc, so that the state directory's length does not matter. */
-	(void)snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/fs.sock", v->env->dir_fd);
-	s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (s < 0 || connect(s, (struct sockaddr *)&a, sizeof(a)) < 0)
-		return -errno;
-	if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &cred, &n) == 0)
-		v->pid = cred.pid;
-	if (fcntl(s, F_SETFL, O_NONBLOCK) < 0)
-		return -errno;
-	v->sock = take_fd(&s);
-	return 0;
 }
 
 static void view_tick(uv_timer_t *t)
@@ -322,7 +285,7 @@ static void view_connect(struct view *v)
 	int r;
 
 	v->tries++;
-	r = view_try_connect(v);
+	r = fs_process_connect(v->env->dir_fd, &v->sock, &v->pid);
 	if (r < 0) {
 		if (v->tries == 1) {
 			r = view_spawn(v);

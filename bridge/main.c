@@ -236,6 +236,45 @@ static int run_journal(const struct places *places, const struct args *args)
 	return run_program("limb-journal", "journal", argv, args->json);
 }
 
+static int run_mount(const struct args *args)
+{
+	static const char *const values[] = {"journal", "environment", "at"};
+	static const char *const switches[] = {"look", "work", "foreground"};
+	const char *directory = text_param(args, "directory");
+	char *argv[20], **p = argv + 1, names[ARRAY_SIZE(values)][16],
+			more[ARRAY_SIZE(switches)][16];
+
+	if (!text_param(args, "journal") || !directory)
+		return failure_print(
+			failure_new("usage", "limb help mount",
+				    "--journal DIR is missing, or a path is not UTF-8"),
+			args->json);
+	if (json_object_get(args->params, "look") && json_object_get(args->params, "work"))
+		return failure_print(failure_new("usage", NULL, "it is --look or --work"),
+				     args->json);
+	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
+		if (!text_param(args, values[i]))
+			continue;
+		(void)snprintf(names[i], sizeof(names[i]), "--%s", values[i]);
+		*p++ = names[i];
+		*p++ = (char *)text_param(args, values[i]);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(switches); i++) {
+		if (!json_is_true(json_object_get(args->params, switches[i])))
+			continue;
+		(void)snprintf(more[i], sizeof(more[i]), "--%s", switches[i]);
+		*p++ = more[i];
+	}
+	if (args->json)
+		*p++ = (char *)"--json";
+	else if (args->quiet)
+		*p++ = (char *)"-q";
+	*p++ = (char *)"--";
+	*p++ = (char *)directory;
+	*p = NULL;
+	return run_program("limb-fs", "fs", argv, args->json);
+}
+
 static int run_mcp(const struct places *places, const struct args *args)
 {
 	const char *environment = text_param(args, "environment");
@@ -335,6 +374,7 @@ static int run(const struct args *args)
 					text_param(args, "environment"), args->json);
 	case HANDLE_PROVIDER_TEST: return run_provider_test(args);
 	case HANDLE_JOURNAL: return run_journal(&places, args);
+	case HANDLE_MOUNT: return run_mount(args);
 	default: return call_daemon(&places, args);
 	}
 }

@@ -157,6 +157,16 @@ static const struct verb_flag journal_dump_flags[] = {
 	{0},
 };
 
+static const struct verb_flag mount_flags[] = {
+	{"journal", 0, VALUE_HOST_PATH, "journal", "DIR", "the copied state directory"},
+	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
+	{"at", 0, VALUE_POINT, "at", "POINT|consistent", "how it was then (newest)"},
+	{"look", 0, VALUE_SWITCH, "look", NULL, "what is there is not trusted (so by itself)"},
+	{"work", 0, VALUE_SWITCH, "work", NULL, "owners, modes and links as they are"},
+	{"foreground", 0, VALUE_SWITCH, "foreground", NULL, "stay until it is unmounted"},
+	{0},
+};
+
 const struct verb verb_table[] = {
 	{"up", "start limbd", HANDLE_UP, EFFECT_CHANGE,
 		{{0}}, up_flags, NULL, render_up, "state_dir"},
@@ -243,6 +253,8 @@ const struct verb verb_table[] = {
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
 	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_dump_flags, NULL, NULL, NULL},
+	{"mount", "a copied state directory as files, without limbd", HANDLE_MOUNT, EFFECT_READ,
+		{{"directory", VALUE_HOST_PATH, false, "MNT"}}, mount_flags, NULL, NULL, NULL},
 	{"mcp", "serve agents: the Model Context Protocol on stdin and stdout", HANDLE_MCP, EFFECT_READ,
 		{{0}}, mcp_flags, NULL, NULL, NULL},
 	{"mcp-config", "what an agent's client reads to start limb mcp", HANDLE_MCP_CONFIG, EFFECT_READ,

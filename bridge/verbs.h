@@ -75,6 +75,7 @@ enum verb_handler {
 	HANDLE_UP,     /* up.c */
 	HANDLE_DOWN,
 	HANDLE_JOURNAL,	      /* executes limb-journal */
+	HANDLE_MOUNT,	      /* executes limb-fs */
 	HANDLE_DOCTOR,	      /* executes limb-doctor */
 	HANDLE_PROVIDER_TEST, /* executes limb-provider-test */
 	HANDLE_HELP,

@@ -116,6 +116,10 @@ have() {
 		why_not='built without --enable-faults'
 		grep -q '^#define LIMB_FAULTS 1' "$LIMB_TOP_BUILDDIR/config.h"
 		;;
+	sanitizers) # whose memory is many times the program's, and whose limb-syncd is not static
+		why_not='built without sanitizers'
+		ldd "$LIMB_TOP_BUILDDIR/brain/limbd" | grep -q libasan
+		;;
 	long)
 		why_not='only in make check-long'
 		[ -n "${LIMB_TEST_LONG-}" ]

@@ -22,7 +22,7 @@ naps() {
 brain_up
 # The sanitizers' own memory is many times the program's.
 instrumented=false
-! ldd "$(command -v limbd)" | grep -q libasan || instrumented=true
+! have sanitizers || instrumented=true
 export instrumented
 
 for name in $providers; do

@@ -157,8 +157,7 @@ test_expect 'an account without a shell' '
 '
 test_expect 'LIMB_SSH and --from, --root say what is wrong with them' '
 	mkdir "$T/src"
-	refused "create it without --from" "ssh:box:$T/there/no" --from "$T/src"
-	refused "create it without --from" "ssh:box:$T/there/no" --root "$T/src"
+	refused "\-\-from copies one there" "ssh:box:$T/there/no" --root "$T/src"
 '
 
 test_expect 'a lost root is made again, equal, and what is in its place is kept' '
