@@ -15,7 +15,7 @@
 #include "base/util.h"
 #include "syncd/proc.h"
 
-enum { ROUNDS = 20, FORKERS = 3, CHILDREN = 300, DEADLINE_MS = 20000 };
+enum { ROUNDS = 10, FORKERS = 3, CHILDREN = 100, DEADLINE_MS = 60000 };
 
 /* Forks for as long as it may; what it forks sleeps, and is gone in the end whatever happens. */
 static void fork_on(void)
