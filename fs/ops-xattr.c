@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "fs/past.h"
+#include "journal/body.h"
 #include "journal/index-view.h"
 
 enum { XATTR_VALUE_MAX = 64 << 10 };
@@ -27,32 +28,36 @@ static bool is_live(const struct status *s)
 	return !atomic_load(&s->away) && atomic_load(&s->daemon);
 }
 
-static int say_state(const struct fs *fs, struct buf *out)
+static int say_state(const struct spot *s, struct buf *out)
 {
+	const struct fs *fs = s->fs;
+
 	if (fs->past)
 		return buf_add_str(out, "past");
 	return buf_add_str(out, is_live(&fs->status) ? "live" : "away");
 }
 
-static int say_seq(const struct fs *fs, struct buf *out)
+static int say_seq(const struct spot *s, struct buf *out)
 {
+	const struct fs *fs = s->fs;
 	uint64_t seq = fs->past ? fs->at : atomic_load(&fs->status.seen);
 
 	return buf_printf(out, "%" PRIu64, seq);
 }
 
-static int say_age(const struct fs *fs, struct buf *out)
+static int say_age(const struct spot *s, struct buf *out)
 {
-	const struct status *s = &fs->status;
-	uint64_t age_ms = is_live(s) ? 0 : clock_mono_ms() - atomic_load(&s->since_ms);
+	const struct status *st = &s->fs->status;
+	uint64_t age_ms = is_live(st) ? 0 : clock_mono_ms() - atomic_load(&st->since_ms);
 
 	/* What does not change does not age. */
-	return fs->past ? -ENODATA : buf_printf(out, "%" PRIu64, age_ms);
+	return s->fs->past ? -ENODATA : buf_printf(out, "%" PRIu64, age_ms);
 }
 
 /* "SUM OPCODE:COUNT ...", this request included: what of a warm pass should not move. */
-static int say_messages(const struct fs *fs, struct buf *out)
+static int say_messages(const struct spot *spot, struct buf *out)
 {
+	const struct fs *fs = spot->fs;
 	const struct status *s = fs->past ? &past_session(fs->past)->status : &fs->status;
 	uint64_t sum = 0, n;
 	int r;
@@ -68,22 +73,71 @@ static int say_messages(const struct fs *fs, struct buf *out)
 	return r;
 }
 
+/* The record that gave it its content and attributes. */
+static int read_last_record(const struct spot *s, struct arena *arena, struct buf *body,
+			    Limb__Record **ret)
+{
+	struct index_txn *t;
+	struct index_node n;
+	uint16_t type;
+	uint64_t seq;
+	int r;
+
+	r = source_begin(s->fs->source, &t, &seq);
+	if (r < 0)
+		return r;
+	r = spot_node(s, t, &n);
+	seq = n.version;
+	source_end(s->fs->source, t);
+	if (r < 0)
+		return r;
+	r = seq ? source_record(s->fs->source, seq, &type, body) : -ENOENT;
+	if (r >= 0)
+		r = type == RECORD_CHANGE ? body_unpack(arena, buf_data(body), buf_len(body), ret)
+					  : -ENOENT;
+	return r == -ENOENT ? -ENODATA : r;
+}
+
+static int say_of_record(const struct spot *s, bool job, struct buf *out)
+{
+	_cleanup_(buf_done) struct buf body = BUF_INIT(0);
+	_cleanup_(arena_done) struct arena arena = ARENA_INIT(0);
+	const char *text;
+	Limb__Record *m;
+	int r;
+
+	r = read_last_record(s, &arena, &body, &m);
+	if (r < 0)
+		return r;
+	text = job ? m->job : change_origin_name((int)m->origin);
+	return text && *text ? buf_add_str(out, text) : -ENODATA;
+}
+
+static int say_origin(const struct spot *s, struct buf *out)
+{
+	return say_of_record(s, false, out);
+}
+
+static int say_job(const struct spot *s, struct buf *out)
+{
+	return say_of_record(s, true, out);
+}
+
 static const struct {
 	const char *name;
-	int (*say)(const struct fs *fs, struct buf *out);
+	int (*say)(const struct spot *s, struct buf *out);
 } own_xattrs[] = {
-	{"user.limb.state", say_state},
-	{"user.limb.seq", say_seq},
-	{"user.limb.age_ms", say_age},
-	{"user.limb.messages", say_messages},
+	{"user.limb.state", say_state}, {"user.limb.seq", say_seq},
+	{"user.limb.age_ms", say_age},	{"user.limb.origin", say_origin},
+	{"user.limb.job", say_job},	{"user.limb.messages", say_messages},
 };
 
 /* 1: it is one of ours, and said. */
-static int get_own(const struct fs *fs, const char *name, struct buf *out)
+static int get_own(const struct spot *s, const char *name, struct buf *out)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(own_xattrs); i++) {
 		if (strcmp(name, own_xattrs[i].name) == 0) {
-			int r = own_xattrs[i].say(fs, out);
+			int r = own_xattrs[i].say(s, out);
 			return r < 0 ? r : 1;
 		}
 	}
@@ -157,7 +211,7 @@ void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = get_own(s.fs, name, &out);
+		r = get_own(&s, name, &out);
 	if (r == 0)
 		r = read_xattrs(&s, name, &out);
 	reply(req, r, &out, size);

@@ -246,6 +246,13 @@ int source_begin_at_least(struct source *s, uint64_t seq, struct index_txn **ret
 	}
 }
 
+int source_record(struct source *s, uint64_t seq, uint16_t *ret_type, struct buf *body)
+{
+	cleanup_close int fd = file_open_dir(s->env_fd, "log");
+
+	return fd < 0 ? fd : log_read_one(fd, seq, ret_type, body);
+}
+
 /* ---- the store ---- */
 
 int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source)

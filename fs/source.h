@@ -40,6 +40,9 @@ int source_begin_at_least(struct source *s, uint64_t seq, struct index_txn **ret
 void source_set_kept(struct source *s);
 bool source_rest(struct source *s, uint64_t idle_ms);
 
+/* The body of one record of the environment's log, appended; as log_read_one(). */
+int source_record(struct source *s, uint64_t seq, uint16_t *ret_type, struct buf *body);
+
 void source_close_removed(struct source *s); /* packs that its contents have open */
 int source_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *source);
 

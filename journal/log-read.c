@@ -250,9 +250,10 @@ static int time_from(int dir_fd, uint64_t seq, int64_t *ret_ns)
 	return r;
 }
 
-/* Somewhere before the last record that is not younger than time_ns, by halves of the file:
- * headers are found from any place, as no body can hold one with the segment's tag. */
-static int skip_by_time(struct segment_scan *s, int64_t time_ns)
+/* Somewhere before the last record that is neither younger than time_ns nor behind seq, by
+ * halves of the file: headers are found from any place, as no body can hold one with the
+ * segment's tag. */
+static int skip_by_halves(struct segment_scan *s, int64_t time_ns, uint64_t seq)
 {
 	uint64_t low = s->offset, high, found;
 	struct record_header h;
@@ -268,7 +269,7 @@ static int skip_by_time(struct segment_scan *s, int64_t time_ns)
 		r = segment_scan_find(s, mid, false, &found, &h);
 		if (r < 0)
 			return r;
-		if (r > 0 && found < high && h.time_ns <= time_ns)
+		if (r > 0 && found < high && h.time_ns <= time_ns && h.seq <= seq)
 			low = found;
 		else
 			high = mid;
@@ -290,7 +291,7 @@ static int seq_in_segment(int dir_fd, uint64_t first, bool last, int64_t time_ns
 	if (r < 0)
 		return r;
 	segment_scan_init(&s, fd, h.tag);
-	r = skip_by_time(&s, time_ns);
+	r = skip_by_halves(&s, time_ns, UINT64_MAX);
 	*ret = 0;
 	while (r >= 0) {
 		r = segment_scan_next(&s, false, &rec);
@@ -338,4 +339,55 @@ int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq)
 		return -ENOENT;
 	*ret_seq = seq;
 	return 0;
+}
+
+static int read_one(struct segment_scan *s, uint64_t seq, uint16_t *ret_type, struct buf *body)
+{
+	struct segment_record rec;
+	int r;
+
+	r = skip_by_halves(s, INT64_MAX, seq);
+	if (r < 0)
+		return r;
+	while ((r = segment_scan_next(s, false, &rec)) == SEGMENT_RECORD && rec.h.seq < seq)
+		segment_scan_skip(s, &rec);
+	if (r == SEGMENT_RECORD && rec.h.seq == seq)
+		r = segment_scan_next(s, true, &rec);
+	if (r < 0)
+		return r;
+	if (r == SEGMENT_END || r == SEGMENT_CUT)
+		return -ENOENT;
+	if (r != SEGMENT_RECORD || rec.h.seq != seq)
+		return -EBADMSG;
+	if (rec.blank)
+		return -ENODATA;
+	r = buf_add(body, rec.salted + RECORD_SALT_BYTES, rec.h.body_len - RECORD_SALT_BYTES);
+	if (r >= 0)
+		*ret_type = rec.h.type;
+	return r;
+}
+
+int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, struct buf *body)
+{
+	cleanup_free uint64_t *firsts = NULL;
+	cleanup_close int fd = -1;
+	struct segment_header h;
+	struct segment_scan s;
+	size_t n, i;
+	int r;
+
+	r = segment_list(dir_fd, &firsts, &n);
+	if (r < 0)
+		return r;
+	for (i = n; i > 0 && firsts[i - 1] > seq; i--)
+		;
+	if (i == 0)
+		return -ENOENT;
+	r = segment_open(dir_fd, firsts[i - 1], O_RDONLY, &h, &fd);
+	if (r < 0)
+		return r;
+	segment_scan_init(&s, fd, h.tag);
+	r = read_one(&s, seq, ret_type, body);
+	segment_scan_done(&s);
+	return r;
 }

@@ -110,6 +110,9 @@ void log_reader_ids(const struct log_reader *rd, struct log_ids *ret);
 /* The last record that is not younger than time_ns; -ENOENT: all are. Reads a few
  * places of one segment, and judges headers alone. */
 int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq);
+/* One record, found in the same way: its body, without salt, appended. Its hash is checked, the
+ * chain is not. -ENOENT; -ENODATA: it was purged. */
+int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, struct buf *body);
 
 /* ---- verifying ---- */
 

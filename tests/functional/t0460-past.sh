@@ -203,6 +203,15 @@ test_expect 'of itself it says which record it shows' '
 	test "$(getfattr --absolute-names --only-values -n user.limb.state "$A/box@$seq")" = past
 	grep " $A ro,nosuid,nodev,noexec,relatime .* fuse.limbfs " /proc/self/mountinfo
 	df "$A/box@$seq"
+	echo "from here" | limb cp - box:copied
+	limb exec box -- sh -c "echo there >made"
+	limb label box both
+	for dir in "$T/state/mnt/box" "$A/box@both"; do
+		test "$(getfattr --absolute-names --only-values -n user.limb.origin "$dir/copied")" = brain
+		test "$(getfattr --absolute-names --only-values -n user.limb.origin "$dir/made")" = environment
+		expect_code 1 getfattr -n user.limb.job "$dir/made"
+		test -z "$(getfattr -d -m user.limb "$dir/made")"
+	done
 '
 test_expect 'limbd is killed: the past is there, also what nobody had looked at; the next limbd finds it served' '
 	past=$(pids_with limb-fs " --past ")

@@ -1,4 +1,5 @@
-/* The record of a time is the last that is not younger, wherever it lies. */
+/* The record of a time is the last that is not younger, wherever it lies; one is found by its
+ * number. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -16,7 +17,7 @@ static unsigned seed = 5;
 /* Some share a time, some are large; times[i] is of record i + 1. */
 static void make(uint64_t seal_bytes, int64_t times[RECORDS])
 {
-	static const uint8_t body[9000];
+	static uint8_t body[9000];
 	struct log *log = fixture_open(scratch);
 	/* No record is older than its log. */
 	int64_t now = clock_real_ns() + 1000000000;
@@ -29,6 +30,7 @@ static void make(uint64_t seal_bytes, int64_t times[RECORDS])
 
 		now += rand_r(&seed) % 3 ? 0 : STEP_NS;
 		times[i] = now;
+		put_le32(body, i + 1);
 		assert_int_equal(log_append(log, RECORD_CHANGE, body, n, now, &seq), 0);
 		assert_int_equal(seq, i + 1);
 		if (i % 100 == 0)
@@ -58,6 +60,22 @@ static void check(const int64_t times[RECORDS])
 	assert_int_equal(seq, RECORDS);
 }
 
+/* The same of a number: bodies begin with it. */
+static void check_bodies(void)
+{
+	_cleanup_(buf_done) struct buf body = BUF_INIT(0);
+	uint16_t type = 0;
+
+	for (unsigned i = 0; i < RECORDS; i += 1 + (unsigned)rand_r(&seed) % 20) {
+		buf_clear(&body);
+		assert_int_equal(log_read_one(scratch, i + 1, &type, &body), 0);
+		assert_int_equal(type, RECORD_CHANGE);
+		assert_int_equal(get_le32(buf_data(&body)), i + 1);
+	}
+	assert_int_equal(log_read_one(scratch, 0, &type, &body), -ENOENT);
+	assert_int_equal(log_read_one(scratch, RECORDS + 1, &type, &body), -ENOENT);
+}
+
 static void one_segment(void **state)
 {
 	static int64_t times[RECORDS];
@@ -65,6 +83,7 @@ static void one_segment(void **state)
 	(void)state;
 	make(0, times);
 	check(times);
+	check_bodies();
 }
 
 static void many_segments(void **state)
@@ -74,6 +93,7 @@ static void many_segments(void **state)
 	(void)state;
 	make(100000, times);
 	check(times);
+	check_bodies();
 }
 
 int main(void)
