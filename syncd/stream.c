@@ -177,7 +177,7 @@ static void do_step(uv_work_t *req)
 	if (s->sending && !s->kept.delta)
 		steps = 1;
 	while (s->error == 0 && !s->finished && !s->kept.hopeless && steps-- &&
-	       buf_len(&s->kept.literals) < PIECE)
+	       buf_len(&s->kept.ops) == 0)
 		s->error = read_piece(s);
 	if (s->error == 0 && s->finished)
 		s->error = finish(s);

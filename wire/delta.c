@@ -9,6 +9,7 @@ enum {
 	STRONG_BYTES = 16,
 	SIG_HEADER = 12,
 	OUT_BYTES = 64 << 10,
+	SEGMENT_BYTES = 8 << 20,
 	DELTA_MAGIC = RS_DELTA_MAGIC,
 };
 
@@ -123,6 +124,7 @@ int sig_maker_end(struct sig_maker *m, struct buf *out)
 
 struct delta_sig {
 	rs_signature_t *sums;
+	size_t block;
 };
 
 static uint32_t get_be32(const uint8_t *p)
@@ -150,6 +152,7 @@ int delta_sig_load(const void *data, size_t n, uint64_t size, struct delta_sig *
 	job = rs_loadsig_begin(&sig->sums);
 	if (!job)
 		return -ENOMEM;
+	sig->block = delta_block_bytes(size);
 	rc = rs_job_iter(job, &b);
 	(void)rs_job_free(job);
 	if (rc == RS_DONE)
@@ -191,8 +194,13 @@ bool delta_sig_matches(struct delta_sig *sig, const void *data, size_t n)
 
 /* ---- a delta ---- */
 
+/* librsync says nothing of a copy before it ends, so the new content is taken in segments, a
+ * job each.  What a segment ends with and is not a copy may begin a block: it begins the next. */
 struct delta {
+	struct delta_sig *sig;
 	rs_job_t *job;
+	uint64_t fed;	 /* to this job */
+	struct buf tail; /* the last literals: no more than a block of them */
 	delta_sink_fn sink;
 	void *userdata;
 	bool begun, ended;   /* its magic, its last command */
@@ -209,6 +217,7 @@ int delta_new(struct delta_sig *sig, delta_sink_fn sink, void *userdata, struct 
 
 	if (!d)
 		return -ENOMEM;
+	d->sig = sig;
 	d->sink = sink;
 	d->userdata = userdata;
 	d->job = rs_delta_begin(sig->sums);
@@ -224,8 +233,23 @@ void delta_free(struct delta *d)
 {
 	if (!d)
 		return;
-	(void)rs_job_free(d->job);
+	if (d->job)
+		(void)rs_job_free(d->job);
+	buf_done(&d->tail);
 	free(d);
+}
+
+/* All of the tail but `keep` bytes. */
+static int flush_tail(struct delta *d, size_t keep)
+{
+	size_t n = buf_len(&d->tail);
+	int r;
+
+	if (n <= keep)
+		return 0;
+	r = d->sink(0, 0, buf_data(&d->tail), n - keep, d->userdata);
+	buf_consume(&d->tail, n - keep);
+	return r;
 }
 
 static int flush_copy(struct delta *d)
@@ -247,6 +271,8 @@ static int add_copy(struct delta *d, uint64_t from, uint64_t n)
 		return 0;
 	}
 	r = flush_copy(d);
+	if (r == 0)
+		r = flush_tail(d, 0);
 	d->copy_from = from;
 	d->copy_bytes = n;
 	return r;
@@ -327,7 +353,9 @@ static int take_out(struct delta *d, const uint8_t *p, size_t n)
 		}
 		r = flush_copy(d);
 		if (r == 0)
-			r = d->sink(0, 0, p, some, d->userdata);
+			r = buf_add(&d->tail, p, some);
+		if (r == 0)
+			r = flush_tail(d, d->sig->block);
 		d->literal -= some;
 		p += some;
 		n -= some;
@@ -356,12 +384,7 @@ static int delta_run(struct delta *d, const void *data, size_t n, bool eof)
 	return 0;
 }
 
-int delta_add(struct delta *d, const void *data, size_t n)
-{
-	return n ? delta_run(d, data, n, false) : 0;
-}
-
-int delta_end(struct delta *d)
+static int end_job(struct delta *d)
 {
 	int r;
 
@@ -369,4 +392,40 @@ int delta_end(struct delta *d)
 	if (r < 0)
 		return r;
 	return d->ended && !d->literal && !d->have ? flush_copy(d) : -EBADMSG;
+}
+
+static int next_job(struct delta *d)
+{
+	_cleanup_(buf_done) struct buf again = {0};
+	int r;
+
+	r = end_job(d);
+	again = d->tail;
+	buf_init(&d->tail, 0);
+	(void)rs_job_free(d->job);
+	d->job = rs_delta_begin(d->sig->sums);
+	if (!d->job)
+		return -ENOMEM;
+	d->begun = d->ended = false;
+	d->fed = buf_len(&again);
+	return r < 0 || d->fed == 0 ? r : delta_run(d, buf_data(&again), buf_len(&again), false);
+}
+
+int delta_add(struct delta *d, const void *data, size_t n)
+{
+	int r;
+
+	if (n == 0)
+		return 0;
+	d->fed += n;
+	r = delta_run(d, data, n, false);
+	return r == 0 && d->fed >= SEGMENT_BYTES ? next_job(d) : r;
+}
+
+int delta_end(struct delta *d)
+{
+	int r;
+
+	r = end_job(d);
+	return r < 0 ? r : flush_tail(d, 0);
 }

@@ -6,7 +6,8 @@
  *	delta_sig_load(buf, n, size, &sig)
  *	delta_new(sig, sink, userdata, &d); delta_add(d, p, n) ...; delta_end(d)
  *
- * The sink gets copies and literals in order, neighbouring copies as one.  librsync's own
+ * The sink gets copies and literals in order, neighbouring copies as one, but cut every 8 MiB,
+ * so that who puts together can work meanwhile.  librsync's own
  * format of a delta never leaves this file: on the wire copies are fields of a message, so
  * nobody has a patcher that a hostile delta could lead astray.
  *

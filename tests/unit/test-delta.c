@@ -50,7 +50,7 @@ static int patch(uint64_t from, uint64_t n, const void *literal, size_t len, voi
 	}
 	assert_true(n > 0);
 	assert_true(from <= p->old_n && n <= p->old_n - from);
-	assert_false(p->last_was_copy && p->copy_end == from);
+	assert_false(p->last_was_copy && p->copy_end == from && p->old_n <= SIZE_MAX_TRIED);
 	p->last_was_copy = true;
 	p->copy_end = from + n;
 	p->copies++;
@@ -76,7 +76,7 @@ static uint64_t roundtrip(const uint8_t *old, size_t old_n, const uint8_t *new, 
 {
 	size_t piece = 1 + next_random() % (300 << 10);
 	struct buf sig = signature(old, old_n, piece);
-	struct patched p = {.old = old, .old_n = old_n, .out = BUF_INIT(8 << 20)};
+	struct patched p = {.old = old, .old_n = old_n, .out = BUF_INIT(64 << 20)};
 	struct delta_sig *s;
 	struct delta *d;
 
@@ -170,6 +170,26 @@ static void edits_cost_what_they_touch(void **state)
 		assert_true(roundtrip(old, n, new, n + more) <= more + 2 * block);
 		/* and taken out again */
 		assert_true(roundtrip(new, n + more, old, n) <= 2 * delta_block_bytes(n + more));
+	}
+	free(old);
+	free(new);
+}
+
+/* A large one is taken in segments: an edit at a seam costs no more than elsewhere. */
+static void seams_cost_nothing(void **state)
+{
+	size_t n = 20 << 20, seam = 8 << 20, block = delta_block_bytes(n);
+	uint8_t *old = malloc(n), *new = malloc(n + 4096);
+
+	fill(old, n);
+	assert_int_equal(roundtrip(old, n, old, n), 0);
+	for (unsigned k = 0; k < 20; k++) {
+		size_t at = seam - 2 * block + k * block / 4, more = 1 + next_random() % 4096;
+
+		memcpy(new, old, at);
+		fill(new + at, more);
+		memcpy(new + at + more, old + at, n - at);
+		assert_true(roundtrip(old, n, new, n + more) <= more + 2 * block);
 	}
 	free(old);
 	free(new);
@@ -280,6 +300,7 @@ int main(void)
 		cmocka_unit_test(B55_all_sizes_around_a_block),
 		cmocka_unit_test(B55_blocks_that_repeat),
 		cmocka_unit_test(edits_cost_what_they_touch),
+		cmocka_unit_test(seams_cost_nothing),
 		cmocka_unit_test(a_sample_tells_whether_it_pays),
 		cmocka_unit_test(B56_a_damaged_signature),
 		cmocka_unit_test(what_does_not_fit),
