@@ -335,7 +335,7 @@ static bool check_pull(const struct entry_head *e, struct span *s)
 
 	if (pull->n > ENTRY_PULL_MAX)
 		return refuse(s, "too many nodes");
-	return take(s, pull->n * sizeof(uint64_t)) != NULL;
+	return take(s, pull->n * sizeof(struct entry_pull_node)) != NULL;
 }
 
 static bool check_restored(const struct entry_head *e, struct span *s)

@@ -273,7 +273,12 @@ struct entry_done {
 struct entry_pull {
 	struct entry_head head;
 	uint64_t request;
-	uint32_t n, reserved; /* u64 node ids follow, at most ENTRY_PULL_MAX */
+	uint32_t n, reserved; /* struct entry_pull_node follow, at most ENTRY_PULL_MAX */
+};
+struct entry_pull_node {
+	uint64_t node;
+	uint32_t has_base, reserved;
+	uint8_t base[SHA256_BYTES]; /* of what stands there, and may be copied from */
 };
 
 struct entry_unsupported {
@@ -371,7 +376,7 @@ bool entry_next_process(struct entry_cursor *c, const struct entry_process **ret
 			const char **argv); /* PS_DONE */
 
 /* The bytes right behind the struct: a text, a detail, job output, frames to send;
- * arrays: struct entry_place, struct entry_job_known, node ids, hashes. */
+ * arrays: struct entry_place, struct entry_job_known, struct entry_pull_node, hashes. */
 #define entry_tail(e) ((const void *)((e) + 1))
 
 /* ---- making ---- */

@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "brain/difference.h"
 #include "brain/link.h"
 #include "wire/attr.h"
 #include "wire/wire.pb-c.h"
@@ -31,7 +32,9 @@ struct feed {
 	uint64_t size, sent;
 
 	/* pull */
-	uint64_t *nodes;
+	struct entry_pull_node *nodes;
+	bool deltas;
+	struct difference *difference; /* by which nodes[node] is sent; NULL: whole */
 	uint8_t (*read)[SHA256_BYTES]; /* content that was read whole and without an error */
 	size_t n_nodes, node, n_read;
 	uint64_t offset; /* in nodes[node] */
@@ -230,6 +233,38 @@ static int pull_frame(struct feed *f, uint64_t node, uint64_t offset, const void
 	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, f->owner->compress);
 }
 
+/* What stands there is what the node had at some time: then only what differs is sent. */
+static bool pull_has_base(struct feed *f, struct index_txn *t, struct content_ref *ret)
+{
+	const struct entry_pull_node *n = &f->nodes[f->node];
+
+	return f->offset == 0 && !f->difference && f->deltas && n->has_base &&
+	       index_find_content(t, n->node, n->base, ret) == 0;
+}
+
+/* As pull_step, of a node with a base. */
+static int pull_difference(struct feed *f, uint64_t node, const struct content_ref *ref,
+			   bool last_node)
+{
+	_cleanup_(buf_done) struct buf bytes = BUF_INIT(DIFFERENCE_LITERAL_BYTES);
+	Limbwire__PullData d = LIMBWIRE__PULL_DATA__INIT;
+	uint8_t body[128];
+	int r;
+
+	d.request = f->request;
+	d.node = node;
+	d.offset = f->offset;
+	r = difference_next(f->difference, &d.copy_from, &d.copy_bytes, &bytes);
+	if (r <= 0)
+		return r < 0 ? r : -EIO;
+	f->offset += d.copy_bytes + buf_len(&bytes);
+	d.last_of_node = f->offset >= ref->size_bytes;
+	d.last = d.last_of_node && last_node;
+	r = wframe_encode(&f->frames, WIRE_PULL_DATA, body, limbwire__pull_data__pack(&d, body),
+			  buf_data(&bytes), buf_len(&bytes), f->owner->compress);
+	return r < 0 ? r : d.last_of_node;
+}
+
 struct hole_finder {
 	uint64_t at; /* looks for the piece that covers this offset */
 	uint64_t hole_end, next_hole;
@@ -287,9 +322,9 @@ static int pull_make(struct feed *f)
 	int r = 0;
 
 	while (f->node < f->n_nodes && buf_len(&f->frames) < STEP_BYTES) {
-		uint64_t node = f->nodes[f->node];
-		bool last = f->node + 1 == f->n_nodes;
-		struct content_ref ref = {0};
+		uint64_t node = f->nodes[f->node].node;
+		bool last = f->node + 1 == f->n_nodes, whole, has_base = false;
+		struct content_ref ref = {0}, base;
 		struct index_node n;
 
 		r = index_read_begin(f->index, &t);
@@ -298,12 +333,18 @@ static int pull_make(struct feed *f)
 		r = index_get_node(t, node, f->at, &n);
 		if (r == 0 && n.n.type != NODE_TYPE_FILE)
 			r = -EINVAL;
-		if (r == 0)
+		if (r == 0) {
 			ref = n.n.content;
+			has_base = pull_has_base(f, t, &base);
+		}
 		index_read_end(t);
+		if (has_base)
+			(void)difference_new(&base, &ref, store_fetch_fn, f->store, &f->difference);
+		whole = !f->difference;
 		if (r == 0)
-			r = pull_step(f, node, &ref, last);
-		if (r > 0)
+			r = whole ? pull_step(f, node, &ref, last)
+				  : pull_difference(f, node, &ref, last);
+		if (r > 0 && whole)
 			memcpy(f->read[f->n_read++], ref.sha256, SHA256_BYTES);
 		if (r < 0)
 			r = pull_frame(f, node, f->offset, NULL, 0, 0, true, last, -r) < 0 ? -ENOMEM
@@ -313,6 +354,7 @@ static int pull_make(struct feed *f)
 		if (r > 0) {
 			f->node++;
 			f->offset = 0;
+			difference_free(take_ptr(&f->difference));
 		}
 	}
 	return 0;
@@ -332,6 +374,7 @@ static void feed_free(struct feed *f)
 	if (f->fd >= 0)
 		(void)close(f->fd);
 	buf_done(&f->frames);
+	difference_free(f->difference);
 	free(f->nodes);
 	free(f->read);
 	free(f);
@@ -488,6 +531,7 @@ static int feed_queue(struct env *env, struct feed *f)
 	f->index = env->index;
 	f->store = env->brain->store;
 	f->tmp_dir = env->dir;
+	f->deltas = env->deltas;
 	f->at = env->restore_at;
 	f->base = env->restore_base;
 	feed_go(env);

@@ -313,13 +313,27 @@ int ingest_on_pull(struct ingest *in, const void *msg, const struct wframe *f)
 {
 	const Limbwire__Pull *m = msg;
 	struct entry_pull e = {.request = m->request, .n = (uint32_t)m->n_nodes};
+	struct entry_pull_node nodes[ENTRY_PULL_MAX];
+	size_t base = 0;
 
 	if (m->request == 0)
 		return no_request(in, f);
 	if (m->n_nodes > ENTRY_PULL_MAX)
 		return ingest_hostile(in, "PULL: %zu nodes", m->n_nodes);
-	return entry_add(&in->held, ENTRY_PULL, &e, sizeof(e), m->nodes,
-			 m->n_nodes * sizeof(*m->nodes));
+	/* Bases come in the order of their nodes. */
+	for (size_t i = 0; i < m->n_nodes; i++) {
+		nodes[i] = (struct entry_pull_node){.node = m->nodes[i]};
+		if (base == m->n_bases || m->bases[base]->node != m->nodes[i])
+			continue;
+		if (m->bases[base]->sha256.len != SHA256_BYTES)
+			return ingest_hostile(in, "PULL: a base without its SHA-256");
+		nodes[i].has_base = true;
+		memcpy(nodes[i].base, m->bases[base++]->sha256.data, SHA256_BYTES);
+	}
+	if (base < m->n_bases)
+		return ingest_hostile(in, "PULL: a base of what is not asked for");
+	return entry_add(&in->held, ENTRY_PULL, &e, sizeof(e), nodes,
+			 m->n_nodes * sizeof(nodes[0]));
 }
 
 int ingest_on_restored(struct ingest *in, const void *msg, const struct wframe *f)

@@ -159,8 +159,10 @@ struct rentry *rtree_find(const struct rtree *t, uint64_t node)
 
 void rtree_done(struct rtree *t)
 {
-	for (size_t i = 0; i < t->n; i++)
+	for (size_t i = 0; i < t->n; i++) {
+		free(t->entries[i]->base);
 		free(t->entries[i]);
+	}
 	free(t->entries);
 	free(t->by_node);
 	*t = (struct rtree){0};

@@ -12,13 +12,20 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/sha256.h"
 #include "journal/node.h"
 #include "wire/wire.pb-c.h"
+
+/* What stands in the place of a large file, and may be copied from. */
+struct rbase {
+	uint8_t sha[SHA256_BYTES];
+};
 
 struct rentry {
 	struct rentry *parent; /* NULL: the root */
 	struct rentry *first;  /* of the same node, if this is a further name of it */
 	struct rentry *next;   /* in whatever list it waits */
+	struct rbase *base;    /* NULL: nothing */
 	uint64_t node;
 	uint64_t size_bytes; /* files */
 	uint64_t inode;	     /* as it was left on the disk; 0: not known */

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "syncd/attrs.h"
+#include "wire/delta.h"
 
 enum { REPORT_BYTES_MAX = 800 << 10, CHECK_BYTES = 256 << 10 };
 
@@ -168,6 +169,47 @@ int rwrite_open(struct rwriter *w, struct rentry *e, struct rreport *rep)
 	return fd;
 }
 
+int rwrite_take_base(struct rwriter *w, struct rentry *e)
+{
+	int dir = parent_of(w, e), fd;
+
+	if (dir < 0)
+		return dir;
+	fd = openat(dir, e->bytes, O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+	(void)unlinkat(dir, e->bytes, 0); /* if it stays, its successor cannot be made */
+	return fd < 0 ? -errno : fd;
+}
+
+int rwrite_copy(int base, uint64_t from, int to, uint64_t at, uint64_t n, struct sha256_ctx *sha)
+{
+	cleanup_free uint8_t *bytes = malloc(CHECK_BYTES);
+	int r = bytes ? 0 : -ENOMEM;
+
+	while (r == 0 && n > 0) {
+		size_t some = (size_t)MIN(n, (uint64_t)CHECK_BYTES);
+		ssize_t got = io_pread_full(base, bytes, some, from, "restore.base");
+
+		if (got != (ssize_t)some)
+			return got < 0 ? (int)got : -ESTALE;
+		sha256_update(sha, bytes, some);
+		r = io_pwrite_full(to, bytes, some, at, "restore.write");
+		from += some;
+		at += some;
+		n -= some;
+	}
+	return r;
+}
+
+void rwrite_undo(struct rwriter *w, struct rentry *e, int fd)
+{
+	int dir = parent_of(w, e);
+
+	if (fd >= 0)
+		(void)close(fd);
+	if (dir >= 0)
+		(void)unlinkat(dir, e->bytes, 0);
+}
+
 static void set_attrs(struct rwriter *w, struct rentry *e, int dir, int fd, bool is_new,
 		      struct rreport *rep)
 {
@@ -313,29 +355,39 @@ static bool is_as_left(const struct rtree *t, const struct rentry *e, const stru
 	       b->ctime_ns == clock_from_timespec(st->st_ctim);
 }
 
-static bool has_content(int fd, const struct node *n)
+static bool hash_file(int fd, uint8_t hash[SHA256_BYTES])
 {
 	struct sha256_ctx *sha = sha256_new();
-	uint8_t hash[SHA256_BYTES], *bytes = malloc(CHECK_BYTES);
-	bool equal = false;
+	uint8_t *bytes = malloc(CHECK_BYTES);
 	ssize_t got = -ENOMEM;
 
 	while (bytes && (got = io_read_some(fd, bytes, CHECK_BYTES, "restore.check")) > 0)
 		sha256_update(sha, bytes, (size_t)got);
-	if (got == 0) {
+	if (got == 0)
 		sha256_final(sha, hash);
-		equal = memcmp(hash, n->content.sha256, sizeof(hash)) == 0;
-	}
 	sha256_free(sha);
 	free(bytes);
-	return equal;
+	return got == 0;
+}
+
+/* It may be what the content that is wanted has grown from. */
+static void note_base(const struct rwriter *w, struct rentry *e, const struct stat *st,
+		      const uint8_t *hash)
+{
+	if (!w->deltas || !hash || e->size_bytes < DELTA_MIN_BYTES || e->holes ||
+	    (uint64_t)st->st_size < DELTA_MIN_BYTES)
+		return;
+	e->base = malloc(sizeof(*e->base));
+	if (e->base)
+		memcpy(e->base->sha, hash, SHA256_BYTES);
 }
 
 /* Never by names, sizes and times alone. Further names of one node are told by their inode
  * only where we made them ourselves, so such a file is made anew. */
-static bool is_wanted(int dir, const struct rentry *e, const struct node *n, const struct stat *st,
-		      int *ret_fd)
+static bool is_wanted(const struct rwriter *w, int dir, struct rentry *e, const struct node *n,
+		      const struct stat *st, int *ret_fd)
 {
+	uint8_t hash[SHA256_BYTES];
 	char target[NODE_TARGET_MAX + 1];
 	ssize_t len;
 
@@ -343,11 +395,17 @@ static bool is_wanted(int dir, const struct rentry *e, const struct node *n, con
 		return false;
 	switch (e->type) {
 	case NODE_TYPE_FILE:
-		if ((uint64_t)st->st_size != e->size_bytes)
+		if ((uint64_t)st->st_size != e->size_bytes &&
+		    (!w->deltas || MIN((uint64_t)st->st_size, e->size_bytes) < DELTA_MIN_BYTES))
 			return false;
 		*ret_fd = openat(dir, e->bytes,
 				 O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-		return *ret_fd >= 0 && has_content(*ret_fd, n);
+		if (*ret_fd < 0 || !hash_file(*ret_fd, hash))
+			return false;
+		if (memcmp(hash, n->content.sha256, sizeof(hash)) == 0)
+			return true;
+		note_base(w, e, st, hash);
+		return false;
 	case NODE_TYPE_SYMLINK:
 		len = readlinkat(dir, e->bytes, target, sizeof(target));
 		return len >= 0 && (size_t)len == n->target_len &&
@@ -384,10 +442,10 @@ void rwrite_check(struct rwriter *w, const struct rtree *t, struct rentry *e, st
 		rreport_fail(rep, e, r);
 		return;
 	}
-	if (is_wanted(dir, e, &n, &st, &fd)) {
+	if (is_wanted(w, dir, e, &n, &st, &fd)) {
 		e->kept = true;
 		report_fields(rep, e, attrs_set(dir, e->bytes, fd, &n, false));
-	} else if (unlinkat(dir, e->bytes, 0) < 0 && errno != ENOENT) {
+	} else if (!e->base && unlinkat(dir, e->bytes, 0) < 0 && errno != ENOENT) {
 		rreport_fail(rep, e, -errno);
 	}
 	limbwire__tree_entry__free_unpacked(m, NULL);

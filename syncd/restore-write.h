@@ -29,6 +29,7 @@ struct rwriter {
 	const struct rentry *parent;
 	int parent_fd;
 	struct buf xattrs;
+	bool deltas; /* the other side makes them */
 };
 #define RWRITER_INIT(root_fd)                      \
 	{                                          \
@@ -42,13 +43,19 @@ int rwrite_clean(int root);
  * with another type, goes first. */
 void rwrite_dirs(struct rwriter *w, const struct rtree *t, bool prune, struct rreport *rep);
 /* What stands in the place of an entry that is no directory: e->kept if it is what is wanted
- * (its attributes are given to it then), else it goes. */
+ * (its attributes are given to it then), else it goes, unless it is e->base. */
 void rwrite_check(struct rwriter *w, const struct rtree *t, struct rentry *e, struct rreport *rep);
 /* A whole file. */
 void rwrite_file(struct rwriter *w, struct rentry *e, const void *data, size_t n,
 		 struct rreport *rep);
 /* A file in pieces: the descriptor, or negative (and reported); then its end. Takes fd. */
 int rwrite_open(struct rwriter *w, struct rentry *e, struct rreport *rep);
+/* The old file under e's name, which then has none any more. */
+int rwrite_take_base(struct rwriter *w, struct rentry *e);
+/* Bytes of it, at the place in `to`; into `sha`, too. */
+int rwrite_copy(int base, uint64_t from, int to, uint64_t at, uint64_t n, struct sha256_ctx *sha);
+/* A file in pieces that was not what it should be. Takes fd. */
+void rwrite_undo(struct rwriter *w, struct rentry *e, int fd);
 void rwrite_finish(struct rwriter *w, struct rentry *e, int fd, struct rreport *rep);
 void rwrite_special(struct rwriter *w, struct rentry *e, struct rreport *rep);
 void rwrite_link(struct rwriter *w, struct rentry *e, struct rreport *rep);

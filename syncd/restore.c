@@ -1,5 +1,3 @@
-#include "syncd/restore.h"
-
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -7,84 +5,13 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/util.h"
-#include "syncd/restore-write.h"
+#include "syncd/restore-private.h"
 
-enum {
-	PULLS = 4,
-	PULL_FILES = 16, /* 4 times 16: what PROTOCOL allows outstanding */
-	BATCH_FILES = 64,
-	BATCH_BYTES = 1 << 20,
-	BATCHES = 4, /* with workers at a time: more only wait for each other */
-	CHECK_ENTRIES = 512,
-	SMALL_BYTES = 256 << 10,
-	ADOPT_AT_ONCE = 2000,
-};
-
-enum phase { CLEAN, TREE, DIRS, CHECK, FILES, LINKS, ATTRS, ADOPT, OVER };
-
-/* A file whose content was asked for. */
-struct slot {
-	struct rentry *e; /* NULL: done */
-	uint64_t got;
-	int fd; /* -1: nothing has come yet */
-};
-
-struct pull {
-	uint64_t request; /* 0: free */
-	unsigned n;
-	struct slot slots[PULL_FILES];
-};
-
-/* Work for a thread: some files, or a phase. */
-struct batch {
-	uv_work_t work;
-	struct restore *restore;
-	enum phase phase;
-	struct {
-		struct rentry *e;
-		size_t offset, len; /* in data */
-	} files[BATCH_FILES];
-	unsigned n;
-	size_t from, to; /* CHECK: of the tree's entries */
-	struct buf data;
-	struct rreport report;
-};
-
-struct restore {
-	uv_loop_t *loop;
-	struct session *session;
-	struct sync *sync;
-	restore_done_fn done;
-	void *userdata;
-
-	enum phase phase;
-	uint64_t request; /* of the RESTORE */
-	uint64_t tree_request, next_request;
-	bool empty_root, hold, durable;
-	int root;
-	struct rtree tree;
-	struct rwriter writer; /* of the loop: large files */
-	struct rreport report;
-	bool cancelled; /* nobody is to be answered */
-
-	size_t cursor; /* next entry to look at, in CHECK, FILES and ADOPT */
-	struct pull pulls[PULLS];
-	struct batch *batch; /* being filled */
-	unsigned n_batches;
-	struct rentry *links, **links_last;
-
-	uv_idle_t step;
-	uv_timer_t deadline;
-	unsigned open_handles;
-};
-
-static void advance(struct restore *r);
-static void files_pump(struct restore *r);
 static void check_pump(struct restore *r);
 
 /* ---- workers ---- */
 
-static void batch_free(struct batch *b)
+void restore_batch_free(struct batch *b)
 {
 	buf_done(&b->data);
 	rreport_done(&b->report);
@@ -111,6 +38,8 @@ static void on_work(uv_work_t *work)
 	struct restore *r = b->restore;
 	struct rwriter w = RWRITER_INIT(r->root);
 	int e;
+
+	w.deltas = r->writer.deltas;
 
 	switch (b->phase) {
 	case CLEAN:
@@ -153,12 +82,12 @@ static void on_worked(uv_work_t *work, int status)
 	struct restore *r = b->restore;
 
 	rreport_merge(&r->report, &b->report);
-	batch_free(b);
+	restore_batch_free(b);
 	r->n_batches--;
-	advance(r);
+	restore_advance(r);
 }
 
-static struct batch *batch_new(struct restore *r, enum phase phase)
+struct batch *restore_batch_new(struct restore *r, enum phase phase)
 {
 	struct batch *b = calloc(1, sizeof(*b));
 
@@ -170,7 +99,7 @@ static struct batch *batch_new(struct restore *r, enum phase phase)
 	return b;
 }
 
-static void batch_submit(struct restore *r, struct batch *b)
+void restore_batch_submit(struct restore *r, struct batch *b)
 {
 	r->n_batches++;
 	(void)uv_queue_work(r->loop, &b->work, on_work, on_worked);
@@ -179,14 +108,14 @@ static void batch_submit(struct restore *r, struct batch *b)
 /* The whole of a phase by one thread. */
 static void phase_submit(struct restore *r, enum phase phase)
 {
-	struct batch *b = batch_new(r, phase);
+	struct batch *b = restore_batch_new(r, phase);
 
 	r->phase = phase;
 	if (!b) {
 		restore_cancel(r, -ENOMEM);
 		return;
 	}
-	batch_submit(r, b);
+	restore_batch_submit(r, b);
 }
 
 /* ---- what is there already ---- */
@@ -194,7 +123,7 @@ static void phase_submit(struct restore *r, enum phase phase)
 static void check_pump(struct restore *r)
 {
 	while (r->cursor < r->tree.n && r->n_batches < BATCHES) {
-		struct batch *b = batch_new(r, CHECK);
+		struct batch *b = restore_batch_new(r, CHECK);
 
 		if (!b) {
 			restore_cancel(r, -ENOMEM);
@@ -202,179 +131,8 @@ static void check_pump(struct restore *r)
 		}
 		b->from = r->cursor;
 		r->cursor = b->to = MIN(r->cursor + CHECK_ENTRIES, r->tree.n);
-		batch_submit(r, b);
+		restore_batch_submit(r, b);
 	}
-}
-
-/* ---- files ---- */
-
-static void files_flush(struct restore *r)
-{
-	if (r->batch)
-		batch_submit(r, take_ptr(&r->batch));
-}
-
-static void files_add(struct restore *r, struct rentry *e, const void *data, size_t n)
-{
-	struct batch *b = r->batch;
-
-	if (!b)
-		b = r->batch = batch_new(r, FILES);
-	if (!b || buf_add(&b->data, data, n) < 0) {
-		rreport_fail(&r->report, e, -ENOMEM);
-		return;
-	}
-	b->files[b->n].e = e;
-	b->files[b->n].offset = buf_len(&b->data) - n;
-	b->files[b->n++].len = n;
-	if (b->n == BATCH_FILES || buf_len(&b->data) >= BATCH_BYTES)
-		files_flush(r);
-}
-
-static void slot_end(struct restore *r, struct slot *s, const char *failed)
-{
-	if (failed) {
-		s->e->failed = true;
-		rreport_add(&r->report, s->e, failed);
-		rreport_fail(&r->report, s->e, -EIO);
-		if (s->fd >= 0)
-			(void)close(s->fd);
-	} else {
-		if (io_ftruncate(s->fd, s->e->size_bytes, "restore.size") < 0)
-			rreport_fail(&r->report, s->e, -errno);
-		rwrite_finish(&r->writer, s->e, s->fd, &r->report);
-	}
-	s->e = NULL;
-	s->fd = -1;
-}
-
-static void slot_data(struct restore *r, struct slot *s, const Limbwire__PullData *m,
-		      const void *bulk, size_t n)
-{
-	struct rentry *e = s->e;
-	int w;
-
-	if (m->error != 0 || m->offset != s->got || m->hole_bytes > e->size_bytes - s->got ||
-	    n > e->size_bytes - s->got - m->hole_bytes) {
-		slot_end(r, s, "content");
-		return;
-	}
-	if (s->fd < 0 && n == e->size_bytes && n <= SMALL_BYTES && m->last_of_node) {
-		s->e = NULL;
-		files_add(r, e, bulk, n);
-		return;
-	}
-	if (s->fd < 0) {
-		s->fd = rwrite_open(&r->writer, e, &r->report);
-		if (s->fd < 0) {
-			s->e = NULL;
-			return;
-		}
-	}
-	s->got += m->hole_bytes;
-	w = n > 0 ? io_pwrite_full(s->fd, bulk, n, s->got, "restore.write") : 0;
-	if (w < 0) {
-		rreport_fail(&r->report, e, w);
-		slot_end(r, s, "content");
-		return;
-	}
-	s->got += n;
-	if (m->last_of_node)
-		slot_end(r, s, s->got == e->size_bytes ? NULL : "content");
-}
-
-void restore_on_pull_data(struct restore *r, const Limbwire__PullData *m, const void *bulk,
-			  size_t n)
-{
-	struct pull *p = NULL;
-
-	for (unsigned i = 0; i < PULLS && !p; i++) {
-		if (r->pulls[i].request != 0 && r->pulls[i].request == m->request)
-			p = &r->pulls[i];
-	}
-	if (!p || r->phase != FILES)
-		return;
-	for (unsigned i = 0; i < p->n; i++) {
-		if (p->slots[i].e && p->slots[i].e->node == m->node) {
-			slot_data(r, &p->slots[i], m, bulk, n);
-			break;
-		}
-	}
-	if (!m->last)
-		return;
-	for (unsigned i = 0; i < p->n; i++) {
-		if (p->slots[i].e)
-			slot_end(r, &p->slots[i], "content");
-	}
-	p->request = 0;
-	files_flush(r);
-	advance(r);
-}
-
-static void pull_send(struct restore *r, struct pull *p)
-{
-	Limbwire__Pull m = LIMBWIRE__PULL__INIT;
-	uint64_t nodes[PULL_FILES];
-
-	for (unsigned i = 0; i < p->n; i++)
-		nodes[i] = p->slots[i].e->node;
-	p->request = r->next_request++;
-	m.request = p->request;
-	m.nodes = nodes;
-	m.n_nodes = p->n;
-	if (session_send(r->session, SESSION_CONTROL, WIRE_PULL, &m.base, NULL, 0) < 0)
-		restore_cancel(r, -ENOTCONN);
-}
-
-/* Goes on through the entries until a request is full. */
-static void pull_fill(struct restore *r, struct pull *p)
-{
-	p->n = 0;
-	for (; r->cursor < r->tree.n && r->n_batches < BATCHES; r->cursor++) {
-		struct rentry *e = r->tree.entries[r->cursor];
-
-		if (p->n == PULL_FILES)
-			break;
-		if (e->type == NODE_TYPE_DIRECTORY || e->kept)
-			continue;
-		if (e->first) {
-			*r->links_last = e;
-			r->links_last = &e->next;
-		} else if (e->type == NODE_TYPE_FILE && e->size_bytes > 0) {
-			p->slots[p->n++] = (struct slot){.e = e, .fd = -1};
-		} else {
-			files_add(r, e, NULL, 0);
-		}
-	}
-}
-
-static void files_pump(struct restore *r)
-{
-	bool pulling = false;
-
-	for (unsigned i = 0; i < PULLS && r->phase == FILES; i++) {
-		struct pull *p = &r->pulls[i];
-
-		if (p->request == 0 && r->n_batches < BATCHES && r->cursor < r->tree.n) {
-			pull_fill(r, p);
-			if (p->n > 0)
-				pull_send(r, p);
-		}
-		pulling = pulling || p->request != 0;
-	}
-	if (!pulling)
-		files_flush(r);
-}
-
-static bool files_over(const struct restore *r)
-{
-	if (r->cursor < r->tree.n || r->batch || r->n_batches > 0)
-		return false;
-	for (unsigned i = 0; i < PULLS; i++) {
-		if (r->pulls[i].request != 0)
-			return false;
-	}
-	return true;
 }
 
 /* ---- adoption ---- */
@@ -418,14 +176,10 @@ static void on_closed(uv_handle_t *h)
 
 	if (--r->open_handles > 0)
 		return;
-	for (unsigned i = 0; i < PULLS; i++) {
-		for (unsigned k = 0; r->pulls[i].request != 0 && k < r->pulls[i].n; k++) {
-			if (r->pulls[i].slots[k].fd >= 0)
-				(void)close(r->pulls[i].slots[k].fd);
-		}
-	}
+	for (unsigned i = 0; i < PULLS; i++)
+		restore_pull_done(&r->pulls[i]);
 	if (r->batch)
-		batch_free(r->batch);
+		restore_batch_free(r->batch);
 	rtree_done(&r->tree);
 	rwriter_done(&r->writer);
 	rreport_done(&r->report);
@@ -471,8 +225,8 @@ static void files_begin(struct restore *r)
 {
 	r->phase = FILES;
 	r->cursor = 0;
-	files_pump(r);
-	if (files_over(r))
+	restore_files_pump(r);
+	if (restore_files_over(r))
 		phase_submit(r, LINKS);
 }
 
@@ -506,7 +260,7 @@ static void phase_next(struct restore *r)
 }
 
 /* Something has ended: a batch, a request. */
-static void advance(struct restore *r)
+void restore_advance(struct restore *r)
 {
 	if (r->phase == OVER)
 		return;
@@ -518,8 +272,8 @@ static void advance(struct restore *r)
 	if (r->phase == CHECK)
 		check_pump(r);
 	if (r->phase == FILES) {
-		files_pump(r);
-		if (!files_over(r))
+		restore_files_pump(r);
+		if (!restore_files_over(r))
 			return;
 	}
 	if (r->n_batches == 0)
@@ -622,6 +376,7 @@ int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
 		.root = take_fd(&root),
 	};
 	r->writer = (struct rwriter)RWRITER_INIT(r->root);
+	r->writer.deltas = session_takes_deltas(session);
 	r->links_last = &r->links;
 	(void)uv_idle_init(loop, &r->step);
 	(void)uv_timer_init(loop, &r->deadline);

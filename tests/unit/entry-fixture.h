@@ -222,7 +222,7 @@ static inline void make_tails(struct buf *b)
 	struct entry_text text = {.request = 1, .error = 2, .len = 5};
 	struct entry_done done = {.request = 1, .len = 3};
 	struct entry_pull pull = {.request = 1, .n = 2};
-	uint64_t nodes[] = {5, 6};
+	struct entry_pull_node nodes[] = {{.node = 5}, {.node = 6, .has_base = 1}};
 	struct entry_job_output out = {.job = "j-1", .stream = 1, .len = 3};
 	struct entry_job_list list = {.n = 1};
 	struct entry_job_known known = {.job = "j-9"};

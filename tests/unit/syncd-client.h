@@ -50,6 +50,7 @@ struct client {
 	ProtobufCMessage *last; /* what client_wait gave last */
 	uint64_t request, incarnation;
 	unsigned mode;
+	uint64_t capabilities; /* WELCOME's */
 	bool closed; /* the stream has ended */
 
 	/* JOB_OUTPUT that went by while waiting for something else */
@@ -260,6 +261,7 @@ static inline void client_welcome(struct client *c)
 	m.node_first = CLIENT_FIRST_NODE;
 	m.node_end = 2000000;
 	m.mode = (Limbwire__Welcome__Mode)c->mode;
+	m.capabilities = c->capabilities;
 	client_send(c, WIRE_WELCOME, &m.base, NULL, 0);
 }
 

@@ -188,6 +188,8 @@ static void restore(void **state)
 	const struct entry_tree_get *g;
 	const struct entry_restored *e;
 	const struct entry_pull *p;
+	const struct entry_pull_node *pn;
+	Limbwire__Pull__Base base = LIMBWIRE__PULL__BASE__INIT, *bases[] = {&base};
 	const char *path, *field;
 	uint64_t nodes[] = {5, UINT64_MAX};
 	struct entry_cursor c;
@@ -201,10 +203,17 @@ static void restore(void **state)
 	pull.request = 10;
 	pull.nodes = nodes;
 	pull.n_nodes = 2;
+	base.node = UINT64_MAX;
+	base.sha256 = (ProtobufCBinaryData){32, (uint8_t *)"0123456789abcdef0123456789abcdef"};
+	pull.bases = bases;
+	pull.n_bases = 1;
 	rig_say(&rig, WIRE_PULL, &pull.base, NULL, 0);
 	p = rig_entry(&rig, ENTRY_PULL);
 	assert_true(p->request == 10 && p->n == 2);
-	assert_memory_equal(entry_tail(p), nodes, sizeof(nodes));
+	pn = entry_tail(p);
+	assert_true(pn[0].node == nodes[0] && !pn[0].has_base);
+	assert_true(pn[1].node == nodes[1] && pn[1].has_base);
+	assert_memory_equal(pn[1].base, base.sha256.data, 32);
 
 	m.request = 11;
 	m.files = 12;

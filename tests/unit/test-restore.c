@@ -282,6 +282,99 @@ static void test_content_lost(void **state)
 	assert_int_not_equal(access(in(c.root, "lost"), F_OK), 0);
 }
 
+/* ---- copies of what is there ---- */
+
+enum { OLD_BYTES = 6 << 20, MORE_BYTES = 1000 };
+
+static uint8_t old_bytes[OLD_BYTES], new_bytes[OLD_BYTES + MORE_BYTES];
+static int lie;
+
+static int setup_deltas(void **state)
+{
+	for (size_t i = 0; i < OLD_BYTES; i++)
+		old_bytes[i] = (uint8_t)((i * 2654435761u) >> 13);
+	memcpy(new_bytes, old_bytes, 3 << 20);
+	memset(new_bytes + (3 << 20), 'n', MORE_BYTES);
+	memcpy(new_bytes + (3 << 20) + MORE_BYTES, old_bytes + (3 << 20), 3 << 20);
+	client_make(&c);
+	c.mode = LIMBWIRE__WELCOME__MODE__MODE_RESTORE;
+	c.capabilities = WIRE_CAP_DELTA;
+	(void)snprintf(origin, sizeof(origin), "%s/origin", c.top);
+	assert_int_equal(mkdir(origin, 0755), 0);
+	client_join(&c);
+	return 0;
+}
+
+static void say_part(Limbwire__PullData *m, uint64_t from, uint64_t copy, const void *bulk,
+		     size_t n)
+{
+	m->copy_from = from;
+	m->copy_bytes = copy;
+	client_send(&c, WIRE_PULL_DATA, &m->base, bulk, n);
+	m->offset += copy + n;
+}
+
+/* As it should be but for one thing; what comes after a lie is not looked at. */
+static void answer_base(struct source *s, struct client *client, uint64_t request,
+			const struct source_node *x, const ProtobufCBinaryData *sha, bool last)
+{
+	Limbwire__PullData m = LIMBWIRE__PULL_DATA__INIT;
+	uint8_t hash[SHA256_BYTES];
+
+	sha256(old_bytes, OLD_BYTES, hash);
+	assert_int_equal(sha->len, SHA256_BYTES);
+	assert_memory_equal(sha->data, hash, SHA256_BYTES);
+	m.request = request;
+	m.node = x->node;
+	switch (lie) {
+	case 1: say_part(&m, 1, 1000, NULL, 0), m.offset = 1000; break;
+	case 2: say_part(&m, OLD_BYTES - 10, 1000, NULL, 0); break;
+	case 3: say_part(&m, 0, (4 << 20) + 1, NULL, 0); break;
+	case 4: say_part(&m, 0, 1000, old_bytes, 1000), m.offset = 1000; break;
+	case 5: m.offset = 7; break;
+	case 6: say_part(&m, UINT64_MAX, 1000, NULL, 0); break;
+	case 7: m.hole_bytes = 10; break;
+	default: break;
+	}
+	say_part(&m, m.offset, (3 << 20) - m.offset, NULL, 0);
+	say_part(&m, 0, 0, new_bytes + (3 << 20), MORE_BYTES);
+	m.last_of_node = lie == 8 || lie == 9;
+	m.last = m.last_of_node && last;
+	m.error = lie == 9 ? EIO : 0;
+	say_part(&m, 3 << 20, 1 << 20, NULL, 0);
+	if (m.last_of_node)
+		return;
+	m.last_of_node = true;
+	m.last = last;
+	say_part(&m, 4 << 20, lie == 10 ? (2 << 20) + 1 : 2 << 20, NULL, 0);
+}
+
+/* B56: whatever comes of copies is what the journal says, or is asked for whole. */
+static void B56_copies_of_what_is_there(void **state)
+{
+	Limbwire__Restored *m;
+	struct source s;
+
+	for (lie = 0; lie <= 10; lie++) {
+		if (lie)
+			assert_int_equal(setup_deltas(state), 0);
+		make_file(origin, "big", new_bytes, sizeof(new_bytes), 0644);
+		make_file(origin, "other", "small", 5, 0644);
+		make_file(c.root, "big", old_bytes, OLD_BYTES, 0600);
+		source_open(&s, origin);
+		s.answer_base = answer_base;
+		m = source_restore(&s, &c, false);
+		if (m->error != 0)
+			fail_msg("lie %d: error %d: %s", lie, m->error, m->detail);
+		source_same(origin, c.root, true);
+		assert_int_equal(s.bases, 1);
+		assert_int_equal(s.pulls, lie ? 2 : 1);
+		source_close(&s);
+		if (lie < 10)
+			client_remove(&c);
+	}
+}
+
 static void send_entry(Limbwire__TreeEntry *e, size_t n)
 {
 	Limbwire__TreePart part = LIMBWIRE__TREE_PART__INIT;
@@ -345,6 +438,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_link_instead_of_directory, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cut_and_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_content_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(B56_copies_of_what_is_there, setup_deltas,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_bad_trees, setup, teardown),
 	};
 

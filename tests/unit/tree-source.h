@@ -26,6 +26,10 @@ struct source {
 	size_t n, cap;
 	uint64_t pulls, outstanding_max;
 	uint64_t fail_node; /* its content cannot be read */
+	/* What has a base is answered by this; NULL: whole. */
+	void (*answer_base)(struct source *s, struct client *c, uint64_t request,
+			    const struct source_node *x, const ProtobufCBinaryData *sha, bool last);
+	unsigned bases;
 };
 
 static void source_walk(struct source *s, const char *path, uint64_t parent)
@@ -280,6 +284,8 @@ static inline void source_send_file(struct source *s, struct client *c, uint64_t
 
 static inline void source_serve_pull(struct source *s, struct client *c, const Limbwire__Pull *m)
 {
+	size_t base = 0;
+
 	s->pulls++;
 	assert_true(m->n_nodes > 0 && m->n_nodes <= 64);
 	for (size_t i = 0; i < m->n_nodes; i++) {
@@ -289,6 +295,12 @@ static inline void source_serve_pull(struct source *s, struct client *c, const L
 		if (m->nodes[i] > 100 && m->nodes[i] - 101 < s->n)
 			x = &s->nodes[m->nodes[i] - 101];
 		assert_non_null(x);
+		if (base < m->n_bases && m->bases[base]->node == x->node && s->answer_base) {
+			s->bases++;
+			s->answer_base(s, c, m->request, x, &m->bases[base++]->sha256,
+				       i + 1 == m->n_nodes);
+			continue;
+		}
 		source_send_file(s, c, m->request, x, i + 1 == m->n_nodes);
 	}
 }

@@ -1,0 +1,83 @@
+#!/bin/bash
+# To a place that holds an older copy a large file goes as what differs; it is what the journal
+# says, or is sent whole.
+. "${0%/*}/ssh-lib.sh"
+need python3
+ssh_up
+brain_up
+
+# insert FILE OFFSET [N]: N random bytes there, written in place
+insert() {
+	python3 - "$@" <<-'END'
+		import os, sys
+		path, at = sys.argv[1], int(sys.argv[2])
+		n = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
+		with open(path, 'r+b') as f:
+		    f.seek(at)
+		    rest = f.read()
+		    f.seek(at)
+		    f.write(os.urandom(n) + rest)
+	END
+}
+# there, here: moves it; what was sent is in $T/cost
+there() {
+	limb migrate a --to "ssh:box:$T/far-a" --json >"$T/moved"
+	jq -r .bytes_sent "$T/moved" | tee "$T/cost"
+}
+here() {
+	limb migrate a --to local --json >"$T/moved"
+}
+is_equal() {
+	LIMB_TIME_S=200 verify_equal a
+}
+export LIMB_TIME_S=200
+
+limb create a --provider local -q >/dev/null
+head -c 60000000 /dev/urandom >"$(root_of a)/big"
+head -c 3000000 /dev/urandom >"$(root_of a)/other"
+limb sync a -q >/dev/null
+there >/dev/null
+here
+
+test_expect 'an older copy there: only what differs goes' '
+	insert "$(root_of a)/big" 30000000
+	there
+	test "$(cat cost)" -lt 100000
+	is_equal
+	here
+	is_equal
+'
+test_expect 'many edits, something cut out, something moved' '
+	big=$(root_of a)/big
+	for at in 100 20000000 20100000 20200000 40000000 59000000; do
+		insert "$big" $at 3000
+	done
+	{
+		head -c 10000000 "$big"
+		tail -c +15000000 "$big"
+		head -c 2000000 "$big" | tail -c 1000000
+	} >"$T/new"
+	cat "$T/new" >"$big"
+	there
+	test "$(cat cost)" -lt 600000
+	is_equal
+	here
+'
+test_expect 'a rewritten one goes whole' '
+	head -c 5000000 /dev/urandom >"$T/new"
+	cat "$T/new" >"$(root_of a)/other"
+	there
+	test "$(cat cost)" -gt 5000000
+	is_equal
+	here
+'
+test_expect 'what somebody did to it there is no part of it' '
+	limb sync a
+	insert "$(root_of a)/big" 1000
+	printf xxxx | dd of="$T/far-a/big" bs=1 seek=2000000 conv=notrunc status=none
+	there
+	is_equal
+	here
+'
+allow_error '^ssh: '
+test_done
