@@ -51,7 +51,7 @@ struct client {
 	uint64_t request, incarnation;
 	unsigned mode;
 	uint64_t capabilities; /* WELCOME's */
-	bool closed; /* the stream has ended */
+	bool closed;	       /* the stream has ended */
 
 	/* JOB_OUTPUT that went by while waiting for something else */
 	const char *job;
