@@ -70,7 +70,8 @@ static int run(struct env *env, uint64_t deadline_ms, bool freeze, barrier_fn fn
 	b->fn = fn;
 	b->userdata = userdata;
 	/* Its own end comes first, so that its reason reaches us. */
-	r = link_expect(env, deadline_ms + 1000, barrier_answered, b, &m.request);
+	r = link_expect(env, ENTRY_BARRIER_DONE, deadline_ms + 1000, barrier_answered, b,
+			&m.request);
 	if (r < 0) {
 		free(b);
 		return r;

@@ -263,7 +263,7 @@ static int into_begin_item(struct copy *c)
 	c->offset = 0;
 	c->item_sent = false;
 	c->push = link_push_number();
-	return link_expect(c->env, ASK_MS, item_done, c, &c->request);
+	return link_expect(c->env, ENTRY_DONE, ASK_MS, item_done, c, &c->request);
 }
 
 static void into_next(struct copy *c)

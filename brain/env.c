@@ -570,6 +570,20 @@ void env_halt(struct env *env, const char *code, const char *fmt, ...)
 	va_end(ap);
 }
 
+void env_lied(struct env *env, const char *fmt, ...)
+{
+	char what[200];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	env->hostile = true;
+	(void)env_set_reason(env, "lies", "it sent %s; look at it, then run: limb start %s", what,
+			     env->name);
+	log_warning("environment '%s' sent %s, and is cut off", env->name, what);
+}
+
 void env_root_gone(struct env *env)
 {
 	const struct removal_run *m = &env->run;

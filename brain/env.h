@@ -216,6 +216,9 @@ int env_set_reason(struct env *env, const char *code, const char *fmt, ...) _pri
 /* Nothing more is tried: a person has to do what the reason says, which takes the place of what
  * was said of the line. */
 void env_halt(struct env *env, const char *code, const char *fmt, ...) _printf_(3, 4);
+/* It said what cannot be; the handler that found it ends the line. Nothing more is heard of it
+ * until a person says so. */
+void env_lied(struct env *env, const char *fmt, ...) _printf_(2, 3);
 /* Its root is gone. Who removes a directory empties it first, and what was watched says so: the
  * deletions that led up to this are not meant for the tree. rebuild_from is the position
  * before them, and a rebuild takes that. */

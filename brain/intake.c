@@ -28,12 +28,7 @@ int intake_on_places(struct env *env, const struct entry_head *e)
 
 static int refuse(struct env *env, const char *why)
 {
-	env->hostile = true;
-	(void)env_set_reason(
-		env, "lies",
-		"it sent a change that cannot be: %s; look at it, then run: limb start %s", why,
-		env->name);
-	log_warning("environment '%s' sent a change that cannot be: %s", env->name, why);
+	env_lied(env, "a change that cannot be: %s", why);
 	return -EPROTO;
 }
 

@@ -219,7 +219,7 @@ static void rebuild_restore(struct life *l)
 		index_read_end(t);
 	}
 	l->on_status = rebuild_status;
-	r = link_expect(env, RESTORE_MS, rebuild_restored, l, &m.request);
+	r = link_expect(env, ENTRY_RESTORED, RESTORE_MS, rebuild_restored, l, &m.request);
 	if (r == 0) {
 		m.at_seq = l->at == INDEX_NOW ? env_seq(env) : l->at;
 		env->restore_at = l->at;

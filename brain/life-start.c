@@ -360,7 +360,7 @@ static void pause_or_resume(struct call *call, bool pause)
 		r = env_save(env);
 	}
 	if (r == 0)
-		r = link_expect(env, PAUSE_MS, pause_answered, call, &m.request);
+		r = link_expect(env, ENTRY_DONE, PAUSE_MS, pause_answered, call, &m.request);
 	if (r == 0) {
 		m.thaw = !pause;
 		r = link_send(env, WIRE_FREEZE, &m.base, NULL, 0);

@@ -5,6 +5,7 @@ struct expectation {
 	struct expectation *next;
 	struct env *env;
 	uint64_t request;
+	enum entry_type answer;
 	link_answer_fn fn;
 	void *userdata;
 	uv_timer_t timer;
@@ -37,8 +38,8 @@ static void expectation_late(uv_timer_t *t)
 	e->fn(e->env, -ETIMEDOUT, NULL, e->userdata);
 }
 
-int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *userdata,
-		uint64_t *ret_request)
+int link_expect(struct env *env, enum entry_type answer, uint64_t deadline_ms, link_answer_fn fn,
+		void *userdata, uint64_t *ret_request)
 {
 	struct expectation *e;
 
@@ -49,6 +50,7 @@ int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *
 		return -ENOMEM;
 	e->env = env;
 	e->request = ++last_request;
+	e->answer = answer;
 	e->fn = fn;
 	e->userdata = userdata;
 	(void)uv_timer_init(env->brain->loop, &e->timer);
@@ -67,15 +69,20 @@ static struct expectation *expectation_find(struct env *env, uint64_t request)
 	return NULL;
 }
 
-void link_answer(struct env *env, uint64_t request, int r, const struct entry_head *h, bool keep)
+int link_answer(struct env *env, uint64_t request, int r, const struct entry_head *h, bool keep)
 {
 	struct expectation *e = expectation_find(env, request);
 
 	if (!e)
-		return; /* its deadline has passed */
+		return 0; /* its deadline has passed */
+	if (r == 0 && h->type != e->answer) {
+		env_lied(env, "an answer of another kind than was asked for");
+		return -EPROTO;
+	}
 	if (!keep)
 		expectation_end(e);
 	e->fn(env, r, h, e->userdata);
+	return 0;
 }
 
 void link_extend(struct env *env, uint64_t request, uint64_t deadline_ms)

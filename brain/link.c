@@ -121,7 +121,8 @@ void link_lost(struct env *env, const char *why)
 		env->attach_failures = MIN(env->attach_failures, (unsigned)FLAPPING_MAX);
 	if (env->link && env->link->said_line[0])
 		why = env->link->said_line;
-	if (env->link && env->wanted && !env->halted && !env_has_reason(env, "line_down"))
+	if (env->link && env->wanted && !env->halted && !env->hostile &&
+	    !env_has_reason(env, "line_down"))
 		(void)env_set_reason(env, "line_down",
 				     "the line to its limb-syncd fell (%s); limbd tries again by "
 				     "itself; what runs there goes on",
@@ -183,8 +184,7 @@ static int on_answer_request_first(struct env *env, const struct entry_head *e)
 	/* DONE, BARRIER_DONE, RESTORED, PS_DONE: the request is the first field. */
 	const struct entry_done *d = (const struct entry_done *)e;
 
-	link_answer(env, d->request, 0, e, false);
-	return 0;
+	return link_answer(env, d->request, 0, e, false);
 }
 
 static int on_barrier_done(struct env *env, const struct entry_head *e)
@@ -199,16 +199,14 @@ static int on_tree_part(struct env *env, const struct entry_head *e)
 {
 	const struct entry_tree_part *p = (const struct entry_tree_part *)e;
 
-	link_answer(env, p->request, 0, e, !p->last);
-	return 0;
+	return link_answer(env, p->request, 0, e, !p->last);
 }
 
 static int on_error(struct env *env, const struct entry_head *e)
 {
 	const struct entry_text *t = (const struct entry_text *)e;
 
-	link_answer(env, t->request, t->error > 0 ? -t->error : -EIO, e, false);
-	return 0;
+	return link_answer(env, t->request, t->error > 0 ? -t->error : -EIO, e, false);
 }
 
 static int on_pack_full(struct env *env, const struct entry_head *e)

@@ -55,12 +55,14 @@ int link_send_base(struct env *env, uint64_t request, uint64_t size_bytes, int e
 /* e: the answer, or NULL with r = -ETIMEDOUT, -ENOTCONN (line lost) or the errno that ERROR
  * carried. Lent for the call. */
 typedef void (*link_answer_fn)(struct env *env, int r, const struct entry_head *e, void *userdata);
-/* A request id to put into the message that the caller sends next; the answer's deadline. */
-int link_expect(struct env *env, uint64_t deadline_ms, link_answer_fn fn, void *userdata,
-		uint64_t *ret_request);
+/* A request id to put into the message that the caller sends next; the type that its answer
+ * has, other than ERROR; the answer's deadline. */
+int link_expect(struct env *env, enum entry_type answer, uint64_t deadline_ms, link_answer_fn fn,
+		void *userdata, uint64_t *ret_request);
 /* For handlers: the one who waits for this request is told. *keep: stays registered (TREE_PART
- * before the last). */
-void link_answer(struct env *env, uint64_t request, int r, const struct entry_head *e, bool keep);
+ * before the last). -EPROTO: an answer of another type than was expected, which is a lie; who
+ * waits is told so when the line ends. */
+int link_answer(struct env *env, uint64_t request, int r, const struct entry_head *e, bool keep);
 /* Something has moved: the deadline begins anew. */
 void link_extend(struct env *env, uint64_t request, uint64_t deadline_ms);
 void link_forget(struct env *env, uint64_t request);

@@ -142,7 +142,7 @@ static void old_ask(struct old *o)
 	struct env *guest = o->guest;
 	int r;
 
-	r = link_expect(guest, HEAR_MS, old_heard, o, &q.request);
+	r = link_expect(guest, ENTRY_BARRIER_DONE, HEAR_MS, old_heard, o, &q.request);
 	if (r == 0) {
 		q.deadline_ms = HEAR_MS - 1000;
 		r = link_send(guest, WIRE_BARRIER, &q.base, NULL, 0);

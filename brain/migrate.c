@@ -54,7 +54,7 @@ void migrate_thaw(struct env *env)
 
 	/* When it is paused, this limb-syncd may be another one than was told to pause it. */
 	if (!env->frozen || !link_up(env) ||
-	    link_expect(env, FREEZE_MS, thaw_answered, NULL, &m.request) < 0)
+	    link_expect(env, ENTRY_DONE, FREEZE_MS, thaw_answered, NULL, &m.request) < 0)
 		return;
 	m.thaw = !env->paused;
 	if (link_send(env, WIRE_FREEZE, &m.base, NULL, 0) < 0)
@@ -412,7 +412,7 @@ static int copy(struct move *m, uint64_t seq, link_answer_fn fn)
 	m->guest->restore_at = seq;
 	m->guest->restore_base = m->base_seq;
 	m->seq = seq;
-	r = link_expect(m->guest, RESTORE_MS, fn, m, &q.request);
+	r = link_expect(m->guest, ENTRY_RESTORED, RESTORE_MS, fn, m, &q.request);
 	if (r < 0)
 		return r;
 	q.at_seq = seq;
@@ -533,7 +533,7 @@ static void freeze(struct move *m)
 	r = env_save(env);
 	move_step("migrate.freeze");
 	if (r == 0)
-		r = link_expect(env, FREEZE_MS, frozen, m, &q.request);
+		r = link_expect(env, ENTRY_DONE, FREEZE_MS, frozen, m, &q.request);
 	if (r == 0) {
 		r = link_send(env, WIRE_FREEZE, &q.base, NULL, 0);
 		if (r < 0)

@@ -258,7 +258,7 @@ void send_begin(struct queue *q)
 		    step_of(q) == STEP_PUT_OVER || step_of(q) == STEP_JOIN;
 	int r;
 
-	r = link_expect(q->env, ASK_MS, answered, q, &q->request);
+	r = link_expect(q->env, ENTRY_DONE, ASK_MS, answered, q, &q->request);
 	if (r < 0) {
 		queue_answered(q, -ENOTCONN, "");
 		return;

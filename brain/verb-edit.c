@@ -396,7 +396,7 @@ static void change_made(struct file_call *f, int r)
 		return;
 	}
 	if (r == 0)
-		r = link_expect(f->env, ASK_MS, change_applied, f, &c->request);
+		r = link_expect(f->env, ENTRY_DONE, ASK_MS, change_applied, f, &c->request);
 	if (r < 0) {
 		file_call_fail(f, r);
 		return;

@@ -236,7 +236,7 @@ static void done_answered(struct env *env, int r, const struct entry_head *e, vo
 static void ask_send(struct ask *a, struct env *env, enum wire_type type, ProtobufCMessage *m,
 		     uint64_t *request)
 {
-	int r = link_expect(env, ASK_MS, done_answered, a, request);
+	int r = link_expect(env, ENTRY_DONE, ASK_MS, done_answered, a, request);
 
 	if (r == 0) {
 		r = link_send(env, type, m, NULL, 0);
@@ -472,7 +472,7 @@ void verb_ps(struct call *call)
 	a = ask_new(call);
 	if (!a)
 		return;
-	r = link_expect(env, ASK_MS, ps_answered, a, &m.request);
+	r = link_expect(env, ENTRY_PS_DONE, ASK_MS, ps_answered, a, &m.request);
 	if (r == 0)
 		r = link_send(env, WIRE_PS, &m.base, NULL, 0);
 	if (r < 0)
