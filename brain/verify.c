@@ -14,6 +14,10 @@ enum {
 	BARRIER_MS = 60000,
 	TRIES = 3,
 	DIFFERENCES_MAX = 1000,
+	/* What an environment may say of its tree: so much for each node that the journal has, and
+	 * so much more. It lies on our disk meanwhile. */
+	NODE_BYTES = 4 << 10,
+	SPOOL_BYTES = 64 << 20,
 };
 
 struct verify {
@@ -40,6 +44,7 @@ struct verify {
 	bool truncated;
 	char name[80];
 	uint64_t incarnation;
+	uint64_t spool_max;
 };
 
 /* ---- the thread: the environment's side as a stream of entries ---- */
@@ -133,6 +138,8 @@ static int spool_next(struct spool *sp)
 		return -EPROTO;
 	if (sp->depth)
 		keep = sp->stack[sp->depth - 1].len;
+	if (keep + 1 + e->name_len > INDEX_PATH_MAX)
+		return -ENAMETOOLONG;
 	r = path_set(&sp->side, keep, name, e->name_len);
 	if (r < 0)
 		return r;
@@ -496,7 +503,13 @@ static void verify_part(struct env *env, int r, const struct entry_head *e, void
 	struct verify *v = userdata;
 	const struct entry_tree_part *p = (const struct entry_tree_part *)e;
 
-	if (r == 0) {
+	if (r == 0 && v->spool_bytes + e->length > v->spool_max) {
+		if (!p->last)
+			link_forget(env, p->request);
+		env_lied(env, "a tree that is far larger than what it told of");
+		link_lost(env, "it lied");
+		r = -EPROTO;
+	} else if (r == 0) {
 		r = io_pwrite_full(v->spool, e, e->length, v->spool_bytes, "verify.spool");
 		v->spool_bytes += e->length;
 		if (r < 0 && !p->last)
@@ -523,7 +536,7 @@ static void verify_synced(struct env *env, const struct barrier_result *res, voi
 
 	if (r == 0) {
 		v->seq = res->seq;
-		r = link_expect(env, DEADLINE_MS, verify_part, v, &m.request);
+		r = link_expect(env, ENTRY_TREE_PART, DEADLINE_MS, verify_part, v, &m.request);
 	}
 	if (r == 0) {
 		m.hash = true;
@@ -537,6 +550,18 @@ static void verify_synced(struct env *env, const struct barrier_result *res, voi
 		verify_end(v, r, NULL);
 }
 
+static uint64_t spool_max(struct env *env)
+{
+	struct index_counts n = {0};
+	struct index_txn *t;
+
+	if (env_read_begin(env, &t) == 0) {
+		(void)index_counts(t, &n);
+		index_read_end(t);
+	}
+	return SPOOL_BYTES + (n.files + n.directories + n.symlinks + n.others) * NODE_BYTES;
+}
+
 static int verify_begin(struct verify *v)
 {
 	v->tries++;
@@ -544,6 +569,7 @@ static int verify_begin(struct verify *v)
 	v->truncated = false;
 	(void)json_array_clear(v->differences);
 	v->spool_bytes = 0;
+	v->spool_max = spool_max(v->env);
 	if (ftruncate(v->spool, 0) < 0)
 		return -errno;
 	return barrier_run(v->env, BARRIER_MS, verify_synced, v);
