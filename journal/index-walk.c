@@ -98,6 +98,9 @@ static int advance_past(struct dir_iter *it, MDB_val *key)
 			key_dirent(&k, it->dir, name, len);
 			k.b[k.len++] = 1;
 		}
+		/* A row that is none (no zero byte behind its name) would be met for ever. */
+		if (memcmp(k.b, key->mv_data, MIN(k.len, key->mv_size)) <= 0)
+			return -EBADMSG;
 		*key = key_val(&k);
 	}
 	it->past_entry = (struct dir_entry){.name = name, .len = len, .node = node};
