@@ -334,6 +334,16 @@ int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd)
 	return 0;
 }
 
+int commit_pack_id(const struct env *env, uint8_t ret_id[16])
+{
+	const struct commit *c = env->commit;
+
+	if (!c || c->pack.fd < 0)
+		return -EPROTO;
+	memcpy(ret_id, c->pack.id, sizeof(c->pack.id));
+	return 0;
+}
+
 /* Cutting and syncing it takes a helper thread; the store is the brain's, so the environment
  * may be gone by then. */
 struct closing {

@@ -63,6 +63,19 @@ static const char *check_grant(struct env *env, const struct change *c, uint64_t
 	return NULL;
 }
 
+/* What has content names what this line has proven to have. */
+static const char *check_contents(struct env *env, const struct change *c)
+{
+	for (size_t i = 0; i < c->n_ops; i++) {
+		const struct content_ref *ref = &c->ops[i].attr.content;
+
+		if (c->ops[i].kind == CHANGE_PUT && c->ops[i].has_content && ref->size_bytes > 0 &&
+		    !link_has_proof(env, ref->depth ? ref->root : ref->sha256))
+			return "content that it did not send";
+	}
+	return NULL;
+}
+
 static uint64_t nodes_now(struct env *env)
 {
 	struct index_txn *t = index_writer_txn(env->index);
@@ -185,7 +198,9 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	r = commit_prepare(env);
 	if (r < 0)
 		return r;
-	why = check_grant(env, &c, &used);
+	why = check_contents(env, &c);
+	if (!why)
+		why = check_grant(env, &c, &used);
 	if (why)
 		return refuse(env, why);
 	nodes = nodes_now(env);

@@ -105,7 +105,7 @@ void life_revive(struct env *env)
 {
 	struct life *l = env->life;
 
-	if (!env->wanted || env->link || env->halted || env->n_deferred)
+	if (!env->wanted || env->link || env->halted || env->hostile || env->n_deferred)
 		return;
 	if (env->busy) {
 		/* Somebody waits for just this line. */

@@ -27,6 +27,7 @@ struct link {
 	bool transport_alive, ingest_alive;
 	/* libuv wants each handle that was initialised closed, once */
 	bool transport_made, ingest_made, poll_made, said_made;
+	struct proof *proof;   /* of what it has told of over this line */
 	struct making *making; /* a pack on its way; link-out.c */
 	bool starting;	       /* the provider's answer is awaited */
 	int sock;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "brain/commit.h"
+#include "brain/proof.h"
 #include "journal/pack.h"
 
 enum {
@@ -156,7 +157,15 @@ int link_send_seal(struct env *env)
 
 int link_send_seed(struct env *env, const void *hashes, size_t n)
 {
-	return n ? link_put(env, ENTRY_SEED, NULL, 0, hashes, n * SHA256_BYTES, -1) : 0;
+	int r = 0;
+
+	if (n == 0 || !env->link)
+		return 0;
+	for (size_t i = 0; i < n && r == 0; i++)
+		r = proof_add(env->link->proof, (const uint8_t *)hashes + i * SHA256_BYTES);
+	if (r < 0)
+		return r;
+	return link_put(env, ENTRY_SEED, NULL, 0, hashes, n * SHA256_BYTES, -1);
 }
 
 int link_send_base(struct env *env, uint64_t request, uint64_t size_bytes, int error,

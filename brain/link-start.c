@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "brain/proof.h"
 #include "brain/provider.h"
 
 enum {
@@ -225,13 +226,20 @@ int link_start(struct env *env)
 	struct link *l;
 	int r;
 
-	if (env->link)
+	/* It may have been found out while a line was being asked for: a person has to say that it
+	 * is heard again (life_attach). */
+	if (env->link || env->hostile)
 		return 0;
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;
 	l->env = env;
 	l->sock = -1;
+	r = proof_new(&l->proof);
+	if (r < 0) {
+		free(l);
+		return r;
+	}
 	l->out_tail = &l->out_head;
 	buf_init(&l->in, LINK_IN_LIMIT + LINK_READ_BYTES);
 	(void)uv_timer_init(env->brain->loop, &l->hello_timer);

@@ -14,6 +14,7 @@
 #include "brain/guest.h"
 #include "brain/job.h"
 #include "brain/life.h"
+#include "brain/proof.h"
 
 enum {
 	IN_KEPT = 512 << 10,  /* what a quiet line keeps of its buffer */
@@ -40,6 +41,7 @@ static void link_handle_closed(uv_handle_t *h)
 		free(o);
 	}
 	buf_done(&l->in);
+	proof_free(l->proof);
 	if (l->sock >= 0)
 		(void)close(l->sock);
 	free(l);
@@ -296,6 +298,13 @@ static int link_take(struct link *l, const struct entry_head *e)
 		return r;
 	}
 	env->last_word_ms = clock_mono_ms();
+	if (e->type == ENTRY_PLACES && !env->guest_of) {
+		r = proof_places(l->proof, env, (const struct entry_places *)e);
+		if (r == -EBADMSG)
+			env_lied(env, "content that is not what it says, or is not its own");
+		if (r <= 0)
+			return r;
+	}
 	r = env->guest_of && !guest_may_say(env, e) ? guest_says(env, e)
 						    : handlers[e->type].fn(env, e);
 	return r < 0 ? r : 1;
@@ -419,6 +428,11 @@ void link_move(struct env *from, struct env *to)
 	to->link = take_ptr(&from->link);
 	if (to->link)
 		to->link->env = to;
+}
+
+bool link_has_proof(const struct env *env, const uint8_t hash[SHA256_BYTES])
+{
+	return env->link && proof_has(env->link->proof, hash);
 }
 
 uint64_t link_sent_bytes(const struct env *env)

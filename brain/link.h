@@ -74,6 +74,9 @@ uint64_t link_sent_bytes(const struct env *env); /* of wire frames, over the pre
 /* User number `n` (24 bits and one) of limbd's helpers, as text; false: they stay what we are. */
 bool link_helper_uid(uint32_t n, char *out, size_t size);
 
+/* Is this a content of which this line has proven that the environment has it (proof.h)? */
+bool link_has_proof(const struct env *env, const uint8_t hash[SHA256_BYTES]);
+
 int link_transport_pid(const struct env *env);
 int link_ingest_pid(const struct env *env);
 

@@ -313,7 +313,7 @@ static int slot_open(struct restoring *g)
 
 	*slot = (struct restore_slot){
 		.restoring = g, .step = g->step + g->n_slots, .push = link_push_number()};
-	r = link_expect(g->env, RESTORE_ASK_MS, step_answered, slot, &slot->request);
+	r = link_expect(g->env, ENTRY_DONE, RESTORE_ASK_MS, step_answered, slot, &slot->request);
 	if (r < 0)
 		return r;
 	slot->open = true;

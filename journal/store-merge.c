@@ -32,6 +32,11 @@ int store_open_pack(struct store *st, const uint8_t id[16])
 	return fd < 0 ? -errno : fd;
 }
 
+int store_pack_read(struct store *st, const uint8_t pack_id[16])
+{
+	return store_open_pack(st, pack_id);
+}
+
 /* The table forgets it first: a crash in between leaves a pack that is entered again, and that
  * nothing needs. */
 static int remove_pack(struct store *st, const uint8_t id[16])

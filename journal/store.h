@@ -58,6 +58,8 @@ DEFINE_CLEANUP(struct store, store_close);
  * write-only, positioned nowhere: frames go by pwrite from PACK_HEADER_BYTES. */
 int store_pack_create(struct store *st, const uint8_t env_id[16], uint64_t fill_bytes,
 		      uint8_t ret_id[16], int *ret_fd);
+/* A descriptor of a pack for reading, also while it is being filled. */
+int store_pack_read(struct store *st, const uint8_t pack_id[16]);
 /* All its places have been added. Without frames the pack is removed. -ENOENT: not
  * known; -EALREADY; -EINVAL: not a length that it can have. */
 int store_pack_done(struct store *st, const uint8_t pack_id[16], uint64_t length_bytes);

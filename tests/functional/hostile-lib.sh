@@ -60,8 +60,12 @@ begin_lie() {
 says_truth() {
 	local -
 	set +x
-	! test_gone "$(cat limbd.pid)"
+	if test_gone "$(cat limbd.pid)"; then return 1; fi
 	echo none >"$T/lie"
+	if [ "$(state_of bad)" = live ]; then # the line that lies
+		kill_9 "$(pid_of bad transport)"
+		wait_for 'test "$(pid_of bad transport)" != null'
+	fi
 	limb start bad >/dev/null
 	wait_state bad live
 	limb ls bad:d --json | jq -c '[.entries[].path]' >entries.now

@@ -322,9 +322,9 @@ static void hello_twice(void)
 static void change_before_welcome(void)
 {
 	say_bytes(WIRE_START, WIRE_START_BYTES);
-	say_hello();
 	node = 1000;
 	tell_name(1, "early", 5);
+	say_hello();
 }
 
 static void no_start_mark(void)
