@@ -21,8 +21,25 @@ static void give_pack(struct ingest *in)
 	must(ingest_set_pack(in, &pack) == 0);
 }
 
+/* What limbd has of a content that a stream is made from: 1 MiB of one byte. */
+static void give_base(struct ingest *in, const struct entry_base *asked)
+{
+	static uint8_t bytes[ENTRY_BASE_MAX];
+	struct entry_base_data d = {.request = asked->request, .size_bytes = 1 << 20};
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+	if (asked->offset < d.size_bytes)
+		d.len = (uint32_t)MIN((uint64_t)asked->len, d.size_bytes - asked->offset);
+	must(d.len <= sizeof(bytes));
+	must(entry_add(&b, ENTRY_BASE_DATA, &d, sizeof(d), bytes, d.len) == 0);
+	must(ingest_base_data(in, (const struct entry_base_data *)buf_data(&b)) == 0);
+}
+
 static void take_entries(struct ingest *in)
 {
+	struct entry_base asked;
+	bool is_asked = false;
+
 	struct buf *out = ingest_out(in);
 	const char *why;
 	ssize_t n;
@@ -32,11 +49,18 @@ static void take_entries(struct ingest *in)
 
 		n = entry_whole(e, buf_len(out));
 		must(n > 0 && entry_check(e, &why) == 0);
+		if (e->type == ENTRY_BASE) {
+			must(!is_asked);
+			is_asked = true;
+			asked = *(const struct entry_base *)e;
+		}
 		if (e->type == ENTRY_PLACES)
 			must(((const struct entry_places *)e)->pack_end <= written);
 		buf_consume(out, (size_t)n);
 	}
 	buf_clear(ingest_replies(in));
+	if (is_asked)
+		give_base(in, &asked);
 }
 
 static int feed(struct ingest *in, const struct wframe *f)
@@ -47,9 +71,11 @@ static int feed(struct ingest *in, const struct wframe *f)
 		give_pack(in);
 	r = ingest_frame(in, f);
 	/* A hole may take minutes. */
-	while (r == 0 && (r = ingest_work(in)) > 0 && steps++ < 4)
+	while (r == 0 && (r = ingest_work(in)) > 0 && steps++ < 40) {
+		take_entries(in);
 		r = 0;
-	return steps > 4 ? -ECANCELED : r;
+	}
+	return steps > 40 ? -ECANCELED : r;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -202,6 +202,11 @@ static void contents(void)
 		1, 0, 2, 0x30,					/* one list of 48 ... */
 		2, 0, 3, 0x10, 4, 0x20,				/* ... of 16 and 32 */
 	};
+	static const uint8_t changed[] = {
+		0, 0, 0x10, 0, 0,	      /* its own signature, pieces of 4 KiB */
+		7, 0, 0x40, 9, 0, 0x40, 0xff, /* the old content */
+		7, 0, 0x40, 1, 5, 0,	9,    0, 0x40, 0xff, /* the new: something in between */
+	};
 	static const uint8_t written[] = {1, 4, 0, 0, 1, 1, 0, 0, 1, 6, 0, 0, 2, 2, 0, 0x10, 0};
 
 	must(buf_add(&b, lists, sizeof(lists)) == 0);
@@ -209,6 +214,9 @@ static void contents(void)
 	buf_clear(&b);
 	must(buf_add(&b, written, sizeof(written)) == 0);
 	put("content", "written", &b);
+	buf_clear(&b);
+	must(buf_add(&b, changed, sizeof(changed)) == 0);
+	put("delta", "changed", &b);
 }
 
 static void packs(void)
