@@ -25,7 +25,7 @@ while_swapped() {
 	set +eux
 	run_bg swap "$swap" "$root/d" "$root/l"
 	end=$((SECONDS + 6))
-	while [ $SECONDS -lt $end ] || [ $n -lt 10 ]; do
+	while [ "$SECONDS" -lt "$end" ] || [ "$n" -lt 10 ]; do
 		eval "$1" >/dev/null 2>&1
 		n=$((n + 1))
 	done
