@@ -94,8 +94,7 @@ test_expect 'what has changed much is the base of the next one' '
 '
 test_expect 'limb-syncd is another one: what it kept is still good' '
 	kill_9 "$(pid_of a syncd)"
-	wait_state a live
-	limb sync a
+	wait_for "limb sync a"
 	costs a insert "$T/a/big" 5000
 	test "$(cat cost)" -lt 65536
 '
