@@ -40,6 +40,8 @@ int delta_open(struct ingest *in, struct stream *st, const Limbwire__Data *m)
 {
 	struct delta *d;
 
+	if (!in->started)
+		return ingest_hostile(in, "DATA: a base before WELCOME");
 	if (m->base_sha256.len != SHA256_BYTES)
 		return ingest_hostile(in, "DATA: a base without its SHA-256");
 	if (m->size_bytes > INT64_MAX)

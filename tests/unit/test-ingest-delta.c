@@ -353,6 +353,7 @@ static void bend(struct rig *r, int i)
 	m.size_bytes = BASE_BYTES;
 	m.copy_bytes = 10;
 	switch (i) {
+	case -1: break; /* it is the time that is wrong */
 	case 0: m.base_sha256.len = 31; break;
 	case 1: m.base_sha256.len = 0; break;
 	case 2: m.size_bytes = UINT64_MAX; break;
@@ -438,6 +439,21 @@ static void named_too_early(void **state)
 	buf_done(&s.out);
 }
 
+/* limbd hears of no base before it has said whose line this is. */
+static void before_welcome(void **state)
+{
+	char *argv[] = {(char *)rig_program(), NULL};
+	struct rig r;
+
+	rig_spawn_with(&r, argv);
+	assert_int_equal(buf_add(&r.to_wire, WIRE_START, WIRE_START_BYTES), 0);
+	rig_say_hello(&r);
+	(void)rig_entry(&r, ENTRY_HELLO);
+	rig_pack(&r, PACK_SEAL_BYTES);
+	bend(&r, -1);
+	rig_hostile(&r, "before WELCOME");
+}
+
 /* limbd's own words are judged, too. */
 static void answers_that_nobody_asked_for(void **state)
 {
@@ -462,6 +478,7 @@ int main(void)
 		cmocka_unit_test(lies),
 		cmocka_unit_test(beyond_the_base),
 		cmocka_unit_test(named_too_early),
+		cmocka_unit_test(before_welcome),
 		cmocka_unit_test(answers_that_nobody_asked_for),
 	};
 
