@@ -10,6 +10,7 @@
 #include "brain/guest.h"
 #include "brain/link.h"
 #include "brain/queue.h"
+#include "brain/rules.h"
 #include "wire/wire.pb-c.h"
 
 enum { SWEEP_PERIOD_S = 300 };
@@ -65,6 +66,7 @@ void attach_expect(struct env *env, const char *why, bool fresh, bool restoring)
 void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 {
 	Limbwire__Welcome w = LIMBWIRE__WELCOME__INIT;
+	ProtobufCBinaryData *lines;
 	uint64_t durable = 0;
 	struct index_txn *t;
 
@@ -89,6 +91,8 @@ void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 	w.set_mark = set_mark;
 	w.sweep_period_s = SWEEP_PERIOD_S;
 	w.watch_limit = (uint32_t)json_integer_value(json_object_get(env->spec, "watch_limit"));
+	rules_welcome(env, &w, &lines);
+	ignore_done(&env->ignore);
 	env->last_number = durable;
 	env->session++;
 	link_set_up(env);
@@ -96,6 +100,7 @@ void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 		link_lost(env, "cannot send WELCOME");
 	else
 		queue_kick(env);
+	free(lines);
 }
 
 struct beginning {

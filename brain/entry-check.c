@@ -5,6 +5,7 @@
  */
 #include "brain/entry.h"
 
+#include "base/ignore.h"
 #include "base/beneath.h"
 #include "base/util.h"
 #include "wire/frame.h"
@@ -338,6 +339,29 @@ static bool check_pull(const struct entry_head *e, struct span *s)
 	return take(s, pull->n * sizeof(struct entry_pull_node)) != NULL;
 }
 
+static bool check_ignores(const struct entry_head *e, struct span *s)
+{
+	const struct entry_ignores *ignores = (const void *)e;
+
+	if (ignores->n > IGNORE_FILES_MAX)
+		return refuse(s, "too many files of rules");
+	for (uint32_t i = 0; i < ignores->n; i++) {
+		const struct entry_ignore_file *f = take(s, sizeof(*f));
+		const void *dir;
+
+		if (!f)
+			return false;
+		if (f->dir_len > ENTRY_PATH_MAX || f->text_len > IGNORE_TEXT_MAX)
+			return refuse(s, "rules that are too long");
+		dir = take_padded(s, (size_t)f->dir_len + f->text_len);
+		if (!dir)
+			return false;
+		if (!path_ok(dir, f->dir_len))
+			return refuse(s, "wrong path");
+	}
+	return true;
+}
+
 static bool check_restored(const struct entry_head *e, struct span *s)
 {
 	const struct entry_restored *restored = (const void *)e;
@@ -466,6 +490,7 @@ static const struct {
 	[ENTRY_TREE_PART] = {sizeof(struct entry_tree_part), check_tree_part},
 	[ENTRY_DONE] = {sizeof(struct entry_done), check_done},
 	[ENTRY_PULL] = {sizeof(struct entry_pull), check_pull},
+	[ENTRY_IGNORES] = {sizeof(struct entry_ignores), check_ignores},
 	[ENTRY_RESTORED] = {sizeof(struct entry_restored), check_restored},
 	[ENTRY_JOB_STARTED] = {sizeof(struct entry_job), check_job},
 	[ENTRY_JOB_OUTPUT] = {sizeof(struct entry_job_output), check_job_output},

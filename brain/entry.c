@@ -54,6 +54,11 @@ void entry_cursor_init(struct entry_cursor *c, const struct entry_head *e)
 					   x->n_unsupported};
 		return;
 	}
+	case ENTRY_IGNORES: {
+		const struct entry_ignores *x = (const void *)e;
+		*c = (struct entry_cursor){entry_tail(x), x->n};
+		return;
+	}
 	case ENTRY_PS_DONE: {
 		const struct entry_ps_done *x = (const void *)e;
 		*c = (struct entry_cursor){entry_tail(x), x->n};
@@ -189,6 +194,20 @@ bool entry_next_unsupported(struct entry_cursor *c, const struct entry_unsupport
 	*path = (const char *)c->p;
 	*field = *path + u->path_len;
 	c->p += PADDED((size_t)u->path_len + u->field_len);
+	return true;
+}
+
+bool entry_next_ignore(struct entry_cursor *c, const struct entry_ignore_file **ret,
+		       const char **dir, const char **text)
+{
+	const struct entry_ignore_file *f = next_struct(c, sizeof(*f));
+
+	if (!f)
+		return false;
+	*ret = f;
+	*dir = (const char *)c->p;
+	*text = *dir + f->dir_len;
+	c->p += PADDED((size_t)f->dir_len + f->text_len);
 	return true;
 }
 

@@ -87,7 +87,8 @@ enum entry_type {
 	ENTRY_HOSTILE = 34,   /* struct entry_text: what rule was broken; limb-ingest ends */
 	ENTRY_PONG = 35,
 	ENTRY_JOB_INPUT = 36,
-	ENTRY_BASE = 37, /* struct entry_base: part of a content that it has, please */
+	ENTRY_IGNORES = 38, /* struct entry_ignores */
+	ENTRY_BASE = 37,    /* struct entry_base: part of a content that it has, please */
 };
 
 struct entry_head {
@@ -281,6 +282,16 @@ struct entry_pull_node {
 	uint8_t base[SHA256_BYTES]; /* of what stands there, and may be copied from */
 };
 
+/* Each followed by the directory and the text, padded to 8 together. */
+struct entry_ignore_file {
+	uint32_t dir_len, text_len;
+	uint32_t person, reserved;
+};
+struct entry_ignores {
+	struct entry_head head;
+	uint32_t n, reserved; /* struct entry_ignore_file follow */
+};
+
 struct entry_unsupported {
 	uint32_t path_len; /* path and field follow, padded to 8 together */
 	uint16_t field_len, reserved;
@@ -372,6 +383,8 @@ bool entry_next_reason(struct entry_cursor *c, const struct entry_reason **ret, 
 		       const char **path); /* STATUS */
 bool entry_next_unsupported(struct entry_cursor *c, const struct entry_unsupported **ret,
 			    const char **path, const char **field); /* RESTORED */
+bool entry_next_ignore(struct entry_cursor *c, const struct entry_ignore_file **ret,
+		       const char **dir, const char **text); /* IGNORES */
 bool entry_next_process(struct entry_cursor *c, const struct entry_process **ret,
 			const char **argv); /* PS_DONE */
 

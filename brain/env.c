@@ -296,6 +296,7 @@ static int env_load_json(struct env *env)
 	env->frozen = json_is_true(json_object_get(o, "frozen"));
 	env->paused = json_is_true(json_object_get(o, "paused"));
 	env->spec = json_incref(json_object_get(o, "spec"));
+	env->ignored_hash = text_of(o, "ignored_hash");
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
@@ -318,6 +319,7 @@ int env_save(struct env *env)
 		return 0; /* a part of its environment's */
 	o = env_place_json(env);
 	put(o, "home_root", env->home_root);
+	put(o, "ignored_hash", env->ignored_hash);
 	if (env->migration)
 		(void)json_object_set(o, "migration", env->migration);
 	if (env->left)
@@ -470,6 +472,8 @@ void env_free(struct env *env)
 	reasons_free(env->reasons, env->n_reasons);
 	reasons_free(env->said, env->n_said);
 	json_decref(env->spec);
+	ignore_done(&env->ignore);
+	free(env->ignored_hash);
 	json_decref(env->isolation);
 	json_decref(env->enforces);
 	json_decref(env->defaults);

@@ -10,6 +10,7 @@
 
 #include <jansson.h>
 
+#include "base/ignore.h"
 #include "brain/brain.h"
 #include "brain/entry.h"
 #include "journal/index.h"
@@ -81,6 +82,8 @@ struct env {
 	bool work_mode;
 	bool network; /* its provider's transport is one: bulks are compressed, deltas pay */
 	char *class;
+	struct ignore ignore; /* rules in force, as it says */
+	char *ignored_hash;   /* of those that are recorded; NULL: none are */
 
 	/* Where it lives; two places of one environment can be alive on one machine, while it
 	 * moves: hands.N and root.N are those of place N, hands and root those of place 0. */

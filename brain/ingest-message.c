@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/beneath.h"
+#include "base/ignore.h"
 #include "wire/attr.h"
 
 /* Tree entries are up to 20 times as long as their messages: a TREE_PART becomes several. */
@@ -334,6 +335,34 @@ int ingest_on_pull(struct ingest *in, const void *msg, const struct wframe *f)
 		return ingest_hostile(in, "PULL: a base of what is not asked for");
 	return entry_add(&in->held, ENTRY_PULL, &e, sizeof(e), nodes,
 			 m->n_nodes * sizeof(nodes[0]));
+}
+
+int ingest_on_ignores(struct ingest *in, const void *msg, const struct wframe *f)
+{
+	const Limbwire__Ignores *m = msg;
+	struct entry_ignores e = {.n = (uint32_t)m->n_files};
+	size_t at;
+	int r;
+
+	if (m->n_files > IGNORE_FILES_MAX)
+		return ingest_hostile(in, "IGNORES: %zu files", m->n_files);
+	r = entry_begin(&in->held, ENTRY_IGNORES, &e, sizeof(e), &at);
+	for (size_t i = 0; i < e.n && r >= 0; i++) {
+		const Limbwire__Ignores__File *file = m->files[i];
+		struct entry_ignore_file part = {
+			.dir_len = (uint32_t)file->dir.len,
+			.text_len = (uint32_t)file->text.len,
+			.person = file->person,
+		};
+
+		r = check_path(in, &file->dir);
+		if (r >= 0 && file->text.len > IGNORE_TEXT_MAX)
+			r = ingest_hostile(in, "IGNORES: a text of %zu bytes", file->text.len);
+		if (r >= 0)
+			r = entry_add_part(&in->held, &part, sizeof(part), file->dir.data,
+					   part.dir_len, file->text.data, part.text_len);
+	}
+	return r < 0 ? r : entry_end(&in->held, at);
 }
 
 int ingest_on_restored(struct ingest *in, const void *msg, const struct wframe *f)

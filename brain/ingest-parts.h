@@ -127,6 +127,7 @@ int ingest_on_tree_get(struct ingest *in, const void *msg, const struct wframe *
 int ingest_on_tree_part(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_done(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_pull(struct ingest *in, const void *msg, const struct wframe *f);
+int ingest_on_ignores(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_restored(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_started(struct ingest *in, const void *msg, const struct wframe *f);
 int ingest_on_job_output(struct ingest *in, const void *msg, const struct wframe *f);

@@ -40,6 +40,7 @@ static const struct {
 	[WIRE_ACCEPTED] = {&limbwire__done__descriptor, ingest_on_done, 0},
 	[WIRE_APPLIED] = {&limbwire__done__descriptor, ingest_on_done, 0},
 	[WIRE_PULL] = {&limbwire__pull__descriptor, ingest_on_pull, 0},
+	[WIRE_IGNORES] = {&limbwire__ignores__descriptor, ingest_on_ignores, 0},
 	[WIRE_RESTORED] = {&limbwire__restored__descriptor, ingest_on_restored, 0},
 	[WIRE_JOB_STARTED] = {&limbwire__job_started__descriptor, ingest_on_job_started, 0},
 	[WIRE_JOB_OUTPUT] = {&limbwire__job_output__descriptor, ingest_on_job_output, MAY_BULK},

@@ -12,6 +12,7 @@
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
+#include "brain/rules.h"
 #include "brain/state.h"
 #include "brain/view.h"
 #include "journal/record.pb-c.h"
@@ -444,6 +445,7 @@ static void request_done(struct request *q)
 /* What limbd itself takes from the spec; the rest is the provider's to judge. */
 static bool judge_settings(struct call *call, json_t *spec)
 {
+	const char *why = rules_judge(spec);
 	json_t *env = json_object_get(spec, "env"), *limit = json_object_get(spec, "watch_limit");
 	const char *name;
 	json_t *value;
@@ -458,6 +460,10 @@ static bool judge_settings(struct call *call, json_t *spec)
 			call, "usage", call_str(call, "name"), NULL,
 			"the spec's `env` is an object of variables, {\"NAME\": \"value\"}; names "
 			"that begin with LIMB_ are limbfs's own");
+		return false;
+	}
+	if (why) {
+		call_fail(call, "usage", call_str(call, "name"), NULL, "%s", why);
 		return false;
 	}
 	if (limit && !(json_is_integer(limit) && json_integer_value(limit) >= 0 &&

@@ -15,6 +15,7 @@
 #include "brain/job.h"
 #include "brain/life.h"
 #include "brain/proof.h"
+#include "brain/rules.h"
 
 enum {
 	IN_KEPT = 512 << 10,  /* what a quiet line keeps of its buffer */
@@ -263,6 +264,7 @@ static const struct {
 	[ENTRY_TREE_PART] = {on_tree_part, false, false},
 	[ENTRY_DONE] = {on_answer_request_first, true, false},
 	[ENTRY_PULL] = {feed_on_pull, false, false},
+	[ENTRY_IGNORES] = {rules_on_ignores, true, false},
 	[ENTRY_RESTORED] = {on_answer_request_first, true, false},
 	[ENTRY_JOB_STARTED] = {job_on_started, false, false},
 	[ENTRY_JOB_OUTPUT] = {job_on_output, false, false},

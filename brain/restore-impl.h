@@ -30,6 +30,7 @@ struct restoring {
 	char **paths; /* below the root, in pre-order, none beneath another */
 	size_t n_paths;
 	bool dry_run, cancelled;
+	struct ignore ignore; /* what it leaves out is not touched */
 
 	struct rplan plan;
 	unsigned round;

@@ -25,15 +25,20 @@ struct walk {
 	struct buf path;
 };
 
-static bool is_left_out(const struct walk *w, const struct index_node *n)
+static bool is_left_out(const struct walk *w, const char *path, size_t len,
+			const struct index_node *n)
 {
+	cleanup_free char *text = w->g->ignore.n_rules ? strndup(path, len) : NULL;
+
+	if (text && ignore_covers(&w->g->ignore, text, n->n.type == NODE_TYPE_DIRECTORY, NULL))
+		return true;
 	return (w->g->env->unheld & NODE_MASK_DEVICE) &&
 	       (n->n.type == NODE_TYPE_CHAR || n->n.type == NODE_TYPE_BLOCK);
 }
 
 static int add(struct walk *w, const char *path, size_t len, const struct index_node *n, bool way)
 {
-	if (is_left_out(w, n))
+	if (is_left_out(w, path, len, n))
 		return 0;
 	return rplan_add(&w->g->plan, w->side, path, len, n->id, n->n.type, n->n.mode, n->links,
 			 way);

@@ -353,6 +353,8 @@ static int compare(struct rplan *p, struct rname *then, struct rname *x)
 		return 1;
 	}
 	r = change_add(p, content ? RPLAN_REPLACED : RPLAN_METADATA, then->path, NULL);
+	if (r == 0 && here && content)
+		r = touch(p, x->parent);
 	if (r == 0 && here)
 		r = step_add(p, content ? RPLAN_REPLACE : RPLAN_ATTR, x, then->node);
 	p->more = p->more || !here;

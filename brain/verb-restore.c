@@ -49,6 +49,7 @@ static void restoring_free(struct restoring *g)
 	for (size_t i = 0; i < g->n_paths; i++)
 		free(g->paths[i]);
 	free(g->paths);
+	ignore_done(&g->ignore);
 	buf_done(&g->frames);
 	if (g->pause_made)
 		uv_close((uv_handle_t *)&g->pause, pause_closed);
@@ -467,6 +468,8 @@ static void plan_go(struct restoring *g)
 		give_up(g);
 		return;
 	}
+	ignore_done(&g->ignore);
+	(void)ignore_copy(&g->ignore, &g->env->ignore);
 	r = thread_go(g, plan_work, plan_made);
 	if (r < 0)
 		fail_errno(g, r, "what differs cannot be found out");

@@ -45,6 +45,7 @@ struct verify {
 	char name[80];
 	uint64_t incarnation;
 	uint64_t spool_max;
+	struct ignore ignore; /* names that the other side leaves out */
 };
 
 /* ---- the thread: the environment's side as a stream of entries ---- */
@@ -170,6 +171,10 @@ struct merge {
 	bool theirs_left;
 	struct buf chunk;
 	struct sha256_ctx *sha;
+	/* Where something is left out, the entries' numbers without that. */
+	uint32_t *numbers;
+	size_t n_numbers, cap_numbers;
+	uint32_t number;
 };
 
 static void put_path(json_t *o, const char *path, size_t len)
@@ -340,6 +345,39 @@ static void judge_one(struct merge *m, const char *path, size_t len, const struc
 			differ(v, path, len, node_field_name((enum node_field)bit));
 }
 
+static bool is_left_out(const struct verify *v, const char *path, size_t len, bool is_dir)
+{
+	cleanup_free char *text = v->ignore.n_rules ? strndup(path, len) : NULL;
+
+	return text && ignore_covers(&v->ignore, text, is_dir, NULL);
+}
+
+/* As it is counted on the other side; 0: the first of its node is left out, and so this is the
+ * first. Numbers begin at 1. */
+static int renumber(struct merge *m, bool left_out, uint32_t *same_as)
+{
+	if (!m->v->ignore.n_rules)
+		return 0;
+	if (m->n_numbers == m->cap_numbers) {
+		size_t cap = m->cap_numbers ? m->cap_numbers * 2 : 1024;
+		uint32_t *p = reallocarray(m->numbers, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		m->numbers = p;
+		m->cap_numbers = cap;
+	}
+	if (*same_as && *same_as <= m->n_numbers) {
+		uint32_t first = *same_as - 1;
+
+		*same_as = m->numbers[first];
+		if (!*same_as && !left_out) /* for those that come */
+			m->numbers[first] = m->number + 1;
+	}
+	m->numbers[m->n_numbers++] = left_out ? 0 : ++m->number;
+	return 0;
+}
+
 static int merge_one(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
 		     void *userdata)
 {
@@ -347,10 +385,13 @@ static int merge_one(const char *path, size_t len, const struct index_node *n, u
 	struct verify *v = m->v;
 	struct side *s = &m->spool.side;
 	bool wanted = is_wanted(v, path, len);
+	bool left_out = is_left_out(v, path, len, n->n.type == NODE_TYPE_DIRECTORY);
 	int r;
 
-	r = skip_extra(m, path, len);
-	if (r < 0)
+	r = renumber(m, left_out, &same_as);
+	if (r == 0 && !left_out)
+		r = skip_extra(m, path, len);
+	if (r < 0 || left_out)
 		return r;
 	if (wanted)
 		judge_one(m, path, len, n, same_as);
@@ -391,6 +432,7 @@ static int merge_run(struct verify *v)
 out:
 	node_hasher_free(m.ours);
 	node_hasher_free(m.theirs);
+	free(m.numbers);
 	sha256_free(m.sha);
 	buf_done(&m.chunk);
 	buf_done(&m.spool.part);
@@ -420,6 +462,7 @@ static void verify_free(struct verify *v)
 	json_decref(v->unsupported);
 	json_decref(v->paths);
 	free(v->brought.v);
+	ignore_done(&v->ignore);
 	free(v);
 }
 
@@ -524,6 +567,8 @@ static void verify_part(struct env *env, int r, const struct entry_head *e, void
 	v->index = env->index;
 	v->store = env->brain->store;
 	v->mask = env->unheld;
+	ignore_done(&v->ignore);
+	(void)ignore_copy(&v->ignore, &env->ignore);
 	env->threads++;
 	(void)uv_queue_work(env->brain->loop, &v->work, verify_work, verify_worked);
 }

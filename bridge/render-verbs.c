@@ -72,7 +72,7 @@ void render_status(const struct render *r, const json_t *result)
 			{"pending_changes", "changes on their way"},
 			{"polled_directories", "directories polled for want of watches"},
 			{"audit_differences", "differences found by the sweep"},
-			{"ignored_names", "names that cannot be kept"},
+			{"ignored_names", "names left out by rules (.limbignore, spec)"},
 		};
 		const json_t *n = json_object_get(env, "counts");
 

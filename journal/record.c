@@ -25,7 +25,7 @@ static const char *const type_names[] = {
 	[RECORD_PRINCIPAL] = "principal",   [RECORD_POLICY] = "policy",
 	[RECORD_APPROVAL] = "approval",	    [RECORD_TASK] = "task",
 	[RECORD_AUDIT] = "audit",	    [RECORD_INTENT] = "intent",
-	[RECORD_INTENT_END] = "intent_end",
+	[RECORD_INTENT_END] = "intent_end", [RECORD_IGNORE] = "ignore",
 };
 
 const char *record_type_name(uint16_t type)

@@ -44,6 +44,7 @@ enum record_type {
 	RECORD_AUDIT = 19,
 	RECORD_INTENT = 20,
 	RECORD_INTENT_END = 21,
+	RECORD_IGNORE = 22,
 };
 
 /* "change", "job_start", ...; "unknown" for other numbers. */

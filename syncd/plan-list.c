@@ -98,13 +98,36 @@ static bool is_emptied(const struct sync *sy, uint32_t dir, const struct scan_li
 	return dir == SHADOW_ROOT && l->n == 0 && d->children && !d->wd && !sy->accepted;
 }
 
+/* Before anything else in it is judged. */
+static void look_for_rules(struct sync *sy, const struct item *it, const struct scan_listing *l)
+{
+	const char *text = (const char *)buf_data(&l->text);
+	const struct stamp *st = NULL;
+
+	for (size_t i = 0; i < l->n && !st; i++) {
+		const struct scan_name *s = &l->names[i];
+
+		if (s->error == 0 && rules_is_name(text + s->name, s->len))
+			st = &s->st;
+	}
+	rules_look(sy, it->dir, st, it->flags & ITEM_DEEP);
+}
+
 void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 		 const struct scan_listing *l)
 {
 	struct shadow_node *node = shadow_node(&sy->shadow, it->dir);
 	const char *text = (const char *)buf_data(&l->text);
-	uint32_t dir = it->dir;
+	uint32_t dir = it->dir, ignored_names = 0;
+	uint64_t ignored_bytes = 0;
 
+	/* A rule came while it was being listed. */
+	if (node->flags & SHADOW_IGNORED) {
+		if (d->wd && sy->watch)
+			watch_remove(sy->watch, d->wd);
+		dirty_done(&sy->dirty, it);
+		return;
+	}
 	if (d->error < 0 || !shadow_attached(&sy->shadow, dir)) {
 		if (d->wd && shadow_attached(&sy->shadow, dir))
 			note_watch(sy, dir, d);
@@ -127,6 +150,7 @@ void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 		node->flags &= ~(uint32_t)SHADOW_UNREADABLE;
 		status_clear(sy, "unreadable", path);
 	}
+	look_for_rules(sy, it, l);
 	for (size_t i = 0; i < l->n; i++) {
 		const struct scan_name *s = &l->names[i];
 
@@ -134,11 +158,10 @@ void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 			one_name(sy, it, dir, text + s->name, s);
 			continue;
 		}
-		if (it->flags & ITEM_DEEP) {
-			sy->status.ignored_names++;
-			sy->status.ignored_bytes += S_ISREG(s->st.mode) ? s->st.size : 0;
-		}
+		ignored_names++;
+		ignored_bytes += s->error == 0 && S_ISREG(s->st.mode) ? s->st.size : 0;
 	}
+	rules_count(sy, dir, ignored_names, ignored_bytes);
 	mark_absent(sy, it, dir);
 	/* What changed in it before the watch was there raised no event. */
 	if (!plan_is_equal(sy, dir, &d->st))

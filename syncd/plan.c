@@ -384,6 +384,8 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 		seen_same(sy, it, SHADOW_ROOT);
 		return;
 	}
+	if (rules_is_name(it->name, it->len) && shadow_attached(&sy->shadow, it->dir))
+		rules_look(sy, it->dir, st, false);
 	if (!shadow_attached(&sy->shadow, it->dir) ||
 	    sync_is_ignored(sy, it->dir, it->name, it->len, st)) {
 		dirty_done(&sy->dirty, it);
@@ -409,8 +411,11 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 
 void plan_missing(struct sync *sy, struct item *it)
 {
+	struct stamp st = {0};
 	uint32_t e = 0;
 
+	if (it->dir && rules_is_name(it->name, it->len))
+		rules_look(sy, it->dir, NULL, false);
 	if (it->dir && shadow_attached(&sy->shadow, it->dir))
 		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
 	if (!e) {
@@ -418,7 +423,9 @@ void plan_missing(struct sync *sy, struct item *it)
 		dirty_done(&sy->dirty, it);
 		return;
 	}
-	if (sync_is_ignored(sy, it->dir, it->name, it->len, NULL)) {
+	/* What was known before a rule came is not removed by it. */
+	st.mode = shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node)->mode;
+	if (sync_is_ignored(sy, it->dir, it->name, it->len, &st)) {
 		dirty_done(&sy->dirty, it);
 		return;
 	}

@@ -196,6 +196,7 @@ void shadow_set_node(struct shadow *sh, uint32_t n, const struct shadow_node *st
 	struct shadow_node *node = shadow_node(sh, n);
 	uint32_t entries = node->entries, dir = node->dir, refs = node->refs;
 	bool moves = node->inode != st->inode || node->device != st->device;
+	uint32_t ignored = node->flags & SHADOW_IGNORED; /* not what was seen of it */
 
 	if (moves && node->inode)
 		shadow_hash_remove(sh, &sh->by_inode, hash_of_inode, n);
@@ -203,6 +204,7 @@ void shadow_set_node(struct shadow *sh, uint32_t n, const struct shadow_node *st
 	node->entries = entries;
 	node->dir = dir;
 	node->refs = refs;
+	node->flags = (node->flags & ~(uint32_t)SHADOW_IGNORED) | ignored;
 	/* Without memory the inode is not found: a move becomes removal and creation. */
 	if (moves && node->inode)
 		(void)shadow_hash_add(sh, &sh->by_inode, hash_of_inode, n);

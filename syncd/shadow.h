@@ -42,6 +42,7 @@ enum shadow_flag {
 	SHADOW_UNREADABLE = 1 << 6, /* its directory or content could not be read last time */
 	SHADOW_SEEN = 1 << 7,	    /* scratch of one listing */
 	SHADOW_BOUNDARY = 1 << 8,   /* directory captured as a mount point */
+	SHADOW_IGNORED = 1 << 10,   /* directory that is left out by a rule */
 	SHADOW_UNKNOWN = 1 << 9,    /* content was never compared since it came from the brain */
 };
 
@@ -71,9 +72,11 @@ struct shadow_entry {
 struct shadow_dir {
 	uint32_t first; /* child entry */
 	uint32_t children;
-	uint32_t pins;	 /* work under way that holds the directory's index */
-	int wd;		 /* 0 = not watched */
-	uint32_t polled; /* position + 1 in the list of polled directories */
+	uint32_t pins;		/* work under way that holds the directory's index */
+	int wd;			/* 0 = not watched */
+	uint32_t polled;	/* position + 1 in the list of polled directories */
+	uint32_t ignored_names; /* in it, when it was listed last */
+	uint64_t ignored_bytes;
 };
 
 struct shadow_table {

@@ -20,8 +20,8 @@
 #include "syncd/barrier.h"
 #include "syncd/dirty.h"
 #include "syncd/emit.h"
-#include "syncd/ignore.h"
 #include "syncd/root.h"
+#include "syncd/rules.h"
 #include "syncd/shadow.h"
 #include "syncd/status.h"
 #include "syncd/stream.h"
@@ -72,7 +72,7 @@ struct sync {
 	uint32_t sweep_period_s, watch_limit;
 	uint8_t mark[ROOT_MARK_BYTES];
 	bool has_mark;
-	struct ignore ignore;
+	struct rules rules;
 
 	unsigned in_flight;		 /* all that threads hold, streams and walks too */
 	unsigned works, lists_in_flight; /* bundles of items (work.h); those of listings */

@@ -79,6 +79,8 @@ static int reset_shadow(struct sync *sy)
 	status_clear_all(sy, "unreadable");
 	r = shadow_init(&sy->shadow);
 	if (r == 0)
+		rules_forget(sy);
+	if (r == 0)
 		sync_start_watching(sy);
 	return r;
 }
@@ -189,13 +191,6 @@ static void go_back(struct sync *sy, uint64_t durable)
 	sy->emit.made = sy->emit.durable = durable;
 }
 
-static void ignore_set(struct sync *sy, const Limbwire__Welcome *w)
-{
-	ignore_done(&sy->ignore);
-	for (size_t i = 0; i < w->n_ignore; i++)
-		(void)ignore_add(&sy->ignore, w->ignore[i].data, w->ignore[i].len);
-}
-
 int sync_welcome(struct sync *sy, const Limbwire__Welcome *w)
 {
 	if (sy->attached)
@@ -215,8 +210,8 @@ int sync_welcome(struct sync *sy, const Limbwire__Welcome *w)
 	if (sy->next_id < w->node_first || sy->next_id > w->node_end)
 		sy->next_id = w->node_first;
 	sy->end_id = w->node_end;
-	ignore_set(sy, w);
 	go_back(sy, w->durable_number);
+	rules_welcome(sy, w);
 	sy->attached = true;
 	sync_unhalt(sy);
 	status_changed(sy);

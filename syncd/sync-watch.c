@@ -70,6 +70,7 @@ void sync_dir_left(uint32_t n, void *userdata)
 		watch_remove(sy->watch, d->wd);
 	d->wd = 0;
 	sync_set_polled(sy, n, false);
+	rules_dir_left(sy, n);
 }
 
 void sync_dir_came(uint32_t n, void *userdata)
@@ -102,13 +103,15 @@ static void on_event(struct sync *sy, const struct watch_event *ev)
 		}
 		return;
 	}
-	if (sync_is_ignored(sy, dir, ev->name, ev->len, NULL))
+	/* Of a name that is left out its directory's time tells, as of any. */
+	if (ev->mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO))
+		plan_mark_own(sy, dir, NULL);
+	if (sync_is_ignored(sy, dir, ev->name, ev->len,
+			    &(struct stamp){.mode = ev->mask & IN_ISDIR ? S_IFDIR : S_IFREG}))
 		return;
 	sy->dirty.marks++;
 	(void)dirty_mark(&sy->dirty, ITEM_NAME, dir, ev->name, ev->len,
 			 ev->mask & (IN_MODIFY | IN_CLOSE_WRITE) ? ITEM_CONTENT : 0, NULL);
-	if (ev->mask & (IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO))
-		plan_mark_own(sy, dir, NULL);
 }
 
 /* Rewritten in place, and closed: nothing is to be gathered. A new name may be about to
@@ -183,7 +186,6 @@ void sync_rescan(struct sync *sy)
 		return;
 	if (!sy->scanning) {
 		sy->scanning = true;
-		sy->status.ignored_names = sy->status.ignored_bytes = 0;
 		if (!sy->first_scan)
 			sy->status.rescans++;
 	}
@@ -233,7 +235,8 @@ void sync_sweep_some(struct sync *sy)
 		if (sy->sweep_at >= sh->nodes.next)
 			sy->sweep_at = SHADOW_ROOT;
 		if (n < SHADOW_ROOT || !shadow_node(sh, n)->dir || !shadow_attached(sh, n) ||
-		    (shadow_node(sh, n)->flags & (SHADOW_BOUNDARY | SHADOW_MOUNTED)) ||
+		    (shadow_node(sh, n)->flags &
+		     (SHADOW_BOUNDARY | SHADOW_MOUNTED | SHADOW_IGNORED)) ||
 		    (n != SHADOW_ROOT && !shadow_node(sh, n)->entries))
 			continue;
 		(void)dirty_mark(&sy->dirty, ITEM_LIST, n, "", 0, ITEM_SCAN | ITEM_SWEEP, NULL);

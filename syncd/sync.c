@@ -18,25 +18,28 @@ enum {
 
 /* ---- what is not part of the tree ---- */
 
-/* st NULL = type not known: taken for a directory. */
+/* st NULL = type not known: only what is left out whatever it is. */
 bool sync_is_ignored(const struct sync *sy, uint32_t dir, const char *name, size_t len,
 		     const struct stamp *st)
 {
 	cleanup_free char *path = NULL;
-	bool is_dir = !st || S_ISDIR(st->mode);
-	char text[256];
 
-	if (st && is_dir && st->inode == sy->root.dir_st.inode &&
+	if (st && S_ISDIR(st->mode) && st->inode == sy->root.dir_st.inode &&
 	    st->device == sy->root.dir_st.device)
 		return true;
 	if (apply_is_temp(name, len))
 		return true;
-	if (!sy->ignore.n)
+	if (dir && (shadow_node(&sy->shadow, dir)->flags & SHADOW_IGNORED))
+		return true;
+	if (!sy->rules.said.n_rules || !dir)
 		return false;
-	memcpy(text, name, len);
-	text[len] = '\0';
 	path = shadow_path(&sy->shadow, dir, name, len);
-	return path && ignore_match(&sy->ignore, text, path, is_dir);
+	if (!path)
+		return false;
+	if (st)
+		return ignore_match(&sy->rules.said, path, S_ISDIR(st->mode), NULL);
+	return ignore_match(&sy->rules.said, path, false, NULL) &&
+	       ignore_match(&sy->rules.said, path, true, NULL);
 }
 
 void sync_scan_dir(const struct sync *sy, uint32_t dir, struct scan_dir *ret)
@@ -148,6 +151,7 @@ void sync_pump(struct sync *sy)
 		emit_flush(sy);
 	if (sy->scanning && sy->dirty.waiting[DIRTY_SCAN_BIT] == 0)
 		sync_scan_is_over(sy);
+	rules_pump(sy);
 	barriers_check(sy);
 	if (next_ms)
 		sync_pump_soon(sy, next_ms > now_ms ? next_ms - now_ms : 0);
@@ -261,7 +265,7 @@ static void on_closed(uv_handle_t *h)
 	emit_done(&sy->emit);
 	status_done(sy);
 	root_done(&sy->root);
-	ignore_done(&sy->ignore);
+	rules_done(&sy->rules);
 	free(sy->polled);
 	free(sy);
 }

@@ -271,7 +271,7 @@ static bool is_skipped(const struct tree_walk *w, const char *name, const char *
 
 	return (is_dir && st->inode == w->args.private_inode && !is_boundary(w, st)) ||
 	       apply_is_temp(name, strlen(name)) ||
-	       ignore_match(w->args.ignore, name, path, is_dir);
+	       ignore_match(w->args.ignore, path, is_dir, NULL);
 }
 
 static struct tree_item *item_new(struct tree_walk *w)

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/ignore.h"
 #include "base/sha256.h"
 #include "syncd/capture.h"
-#include "syncd/ignore.h"
 #include "syncd/scan.h"
 
 struct tree_item {
@@ -32,8 +32,8 @@ struct tree_walk_args {
 	uint64_t device, mount, private_inode; /* the root's; a directory to skip */
 	uint32_t unheld;
 	bool hash;
-	struct ignore *ignore; /* lent, unchanged meanwhile */
-	char **paths;	       /* lent; only these subtrees and what leads to them */
+	const struct ignore *ignore; /* lent, unchanged meanwhile */
+	char **paths;		     /* lent; only these subtrees and what leads to them */
 	size_t n_paths;
 };
 

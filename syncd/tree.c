@@ -214,7 +214,7 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 	t->deadline_ms = get->deadline_ms ? clock_mono_ms() + get->deadline_ms : UINT64_MAX;
 	r = copy_paths(t, get);
 	if (r == 0)
-		r = ignore_copy(&t->ignore, &sy->ignore);
+		r = ignore_copy(&t->ignore, &sy->rules.said);
 	args.ignore = &t->ignore;
 	args.paths = t->paths;
 	args.n_paths = t->n_paths;
