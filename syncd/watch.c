@@ -25,6 +25,7 @@ enum {
 struct slot {
 	int wd;	      /* 0 = free */
 	uint32_t dir; /* 0 = events came before it was bound */
+	bool gone;    /* we removed it: its IN_IGNORED is on the way */
 };
 
 struct watch {
@@ -165,9 +166,18 @@ void watch_remove(struct watch *w, int wd)
 {
 	struct slot *s = map_find(w, wd);
 
-	if (s)
+	if (!s)
+		s = map_add(w, wd);
+	if (inotify_rm_watch(w->fd, wd) == 0) {
+		/* Counted now: its IN_IGNORED may come after a recount. */
+		atomic_fetch_sub(&w->count, 1);
+		if (s) {
+			s->dir = 0;
+			s->gone = true;
+		}
+	} else if (s) {
 		map_remove(w, s);
-	(void)inotify_rm_watch(w->fd, wd);
+	}
 }
 
 void watch_recount(struct watch *w)
@@ -216,7 +226,8 @@ bool watch_next(struct watch *w, struct watch_event *ret)
 		s = map_find(w, e->wd);
 		ret->dir = s ? s->dir : 0;
 		if (e->mask & IN_IGNORED) {
-			atomic_fetch_sub(&w->count, 1);
+			if (!s || !s->gone)
+				atomic_fetch_sub(&w->count, 1);
 			if (s)
 				map_remove(w, s);
 			return true;
