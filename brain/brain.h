@@ -16,6 +16,8 @@
  *	life	  create, start, stop, rebuild, remove
  *	verify	  both sides compared, byte by byte
  *	upkeep	  what the journal needs in quiet times
+ *	want	  what the brain's side wants changed, by paths;  queue: on its way into the
+ *		  environment;  reconcile: when both sides changed it;  keep: its content
  *	view	  limb-fs processes;  past: the one of MNT/.at
  *	rpc	  clients; verb-*.c: the verbs that they call
  *

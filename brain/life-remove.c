@@ -10,6 +10,7 @@
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/provider.h"
+#include "brain/queue.h"
 #include "brain/state.h"
 #include "brain/view.h"
 
@@ -135,7 +136,19 @@ static void remove_deleted(struct life *l, const struct provider_error *err)
 static void remove_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct life *l = userdata;
+	struct queue_counts waits;
 
+	queue_counts(env, &waits);
+	if (waits.changes + waits.unapplied && !l->force && !l->keep_journal) {
+		struct call *call = take_ptr(&l->call);
+
+		life_done(l, NULL);
+		call_fail(call, "unsynced", env->name, "limb rm NAME --force",
+			  "%llu changes that were made for environment '%s' are not in it, and are "
+			  "nowhere else",
+			  (unsigned long long)(waits.changes + waits.unapplied), env->name);
+		return;
+	}
 	if (res->r < 0 && !l->force && env->wanted) {
 		struct call *call = take_ptr(&l->call);
 

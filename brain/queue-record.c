@@ -91,6 +91,13 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		e->made = it->in.kind == INTENT_CREATE ? INTENT_MADE | it->in.number : it->in.node;
 		e->made_node = e->node = j->made;
 		name = j->path;
+	} else if (made && (p->step == STEP_PUT_OVER || p->step == STEP_JOIN)) {
+		/* A file that is replaced is another node there, unless it has several names. */
+		if (j->made != p->node) {
+			e->made = p->node;
+			e->made_node = e->node = j->made;
+		}
+		name = p->placed ? j->path : NULL;
 	} else if (made && (p->step == STEP_MOVE || p->step == STEP_LINK)) {
 		name = j->to_path;
 	}

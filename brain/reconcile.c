@@ -248,7 +248,14 @@ static void rewrite(const struct rec_tree *t, const struct intent *in, struct re
 		revive(t, in, p);
 		return;
 	}
-	(void)t->name(t->userdata, p->node, &p->at);
+	p->at = here(t, &in->at);
+	own = t->own(t->userdata, p->node);
+	p->placed = is_at(t, &p->at, p->node);
+	if (!p->placed)
+		(void)t->name(t->userdata, p->node, &p->at);
+	/* Had it more names, which the environment took, the brain believes it to have them yet. */
+	p->placed = p->placed &&
+		    (t->links(t->userdata, true, p->node) <= 1 || (own && own->dropped));
 	p->base = now.content;
 	if (same_content(&now.content, want)) {
 		p->verdict = REC_DONE;
@@ -258,7 +265,6 @@ static void rewrite(const struct rec_tree *t, const struct intent *in, struct re
 		step(p, STEP_PUT_OVER);
 		return;
 	}
-	own = t->own(t->userdata, p->node);
 	own = own && own->content ? own : NULL;
 	grown = want->size_bytes > base->size_bytes && t->begins(t->userdata, want, base);
 	/* Joined already; or the brain's version before this one was, and this one goes on. */

@@ -153,6 +153,7 @@ struct rec_plan {
 	uint64_t other; /* the environment's node in it; 0: it is gone */
 	/* With the step, or the conflict, what is known of `node` as the brain's own is: */
 	bool astray, dropped;
+	bool placed; /* PUT_OVER, JOIN: it is where the brain believes it to be */
 };
 
 void reconcile(const struct rec_tree *t, const struct intent *in, struct rec_plan *ret);

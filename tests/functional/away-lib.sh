@@ -6,7 +6,9 @@
 #	back NAME		there is one again; returns when it is live
 #
 # $T/far/NAME.rc, if there is one, is read there by the shell that starts things.
-. "${0%/*}/brain-lib.sh"
+# away_on is the library beneath, where that is not brain-lib.sh.
+# shellcheck source-path=SCRIPTDIR disable=SC1090
+. "${0%/*}/${away_on:-brain-lib.sh}"
 
 mkdir "$T/far" "$T/down"
 cat >"$T/bin/far" <<END

@@ -90,6 +90,17 @@ test_expect 'a job that comes after changes that wait sees them' '
 	wait $!
 	test "$(cat out)" = later
 '
+test_expect 'an environment for which something waits is not removed by mistake' '
+	away box
+	echo precious | limb cp - box:precious
+	r=0
+	limb rm box --json >out || r=$?
+	test $r = 125
+	jq -e ".error == \"unsynced\"" out
+	back box
+	drained box
+	test "$(cat "$root/precious")" = precious
+'
 test_expect 'a stopped environment takes nothing' '
 	limb stop box
 	expect_code 125 limb cp host/a box:x

@@ -393,9 +393,9 @@ static uint64_t b_alias(void *ud, uint64_t node)
 {
 	const struct both *b = ud;
 
-	for (unsigned i = b->n_aliases; i-- > 0;)
+	for (unsigned i = 0; i < b->n_aliases; i++)
 		if (b->aliases[i].from == node)
-			return b->aliases[i].to;
+			return b_alias(ud, b->aliases[i].to);
 	return node & INTENT_MADE ? 0 : node;
 }
 
@@ -485,6 +485,26 @@ static const char *letters(const struct content_ref *c)
 	return (const char *)c->sha256;
 }
 
+/* A file that is written gets another node there, unless it has several names. */
+static struct t_node *replaced(struct both *b, const struct rec_plan *p)
+{
+	struct t_node old = *t_node(&b->env, p->node);
+	uint64_t made = b->env.next;
+	char name = *p->at.name;
+
+	if (t_names(&b->env, p->node) > 1)
+		return t_node(&b->env, p->node);
+	b->env.next++;
+	t_unlink(&b->env, p->at.parent, name);
+	t_make(&b->env, made, old.type, old.text);
+	t_node(&b->env, made)->mode = old.mode;
+	t_link(&b->env, p->at.parent, name, made);
+	if (p->placed)
+		own_name(b, made, p->at.parent, name);
+	alias(b, p->node, made);
+	return t_node(&b->env, made);
+}
+
 /* False: the plan cannot be done. */
 static bool plan_do(struct both *b, const struct intent *in, struct rec_plan *p)
 {
@@ -521,14 +541,16 @@ static bool plan_do(struct both *b, const struct intent *in, struct rec_plan *p)
 	case STEP_PUT_OVER:
 		if (!n)
 			return false;
+		n = replaced(b, p);
 		t_write(n, letters(&in->wanted.content), false);
-		own_content(b, p->node, &in->wanted.content);
+		own_content(b, n->id, &in->wanted.content);
 		return true;
 	case STEP_JOIN:
 		if (!n)
 			return false;
+		n = replaced(b, p);
 		t_write(n, letters(&in->wanted.content) + in->base.content.size_bytes, true);
-		own_content(b, p->node, &in->wanted.content);
+		own_content(b, n->id, &in->wanted.content);
 		return true;
 	case STEP_REMOVE:
 		if (t_lookup(&b->env, p->at.parent, *p->at.name) != p->node)

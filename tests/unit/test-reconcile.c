@@ -217,7 +217,7 @@ static const char *deletions_meant(const struct both *b, const struct tree *env,
 		const struct t_node *n = &b->base->nodes[i];
 
 		if (n->id && n->type == NODE_TYPE_FILE && both_have(b, env, brain, n->id) &&
-		    !t_node(&b->env, n->id))
+		    !t_node(&b->env, b_alias((void *)b, n->id)))
 			return "a file that both sides still had is gone";
 	}
 	return NULL;
