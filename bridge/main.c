@@ -213,13 +213,17 @@ static int run_journal(const struct places *places, const struct args *args)
 	const char *environment = text_param(args, "environment");
 	json_t *since = json_object_get(args->params, "since");
 	char *argv[12], **p = argv + 1, number[24];
+	const char *space = strchr(args->verb->name, ' ');
 
-	*p++ = (char *)strchr(args->verb->name, ' ') + 1;
+	*p++ = (char *)(space ? space + 1 : args->verb->name);
 	if (args->json)
 		*p++ = (char *)"--json";
 	if (args->quiet)
 		*p++ = (char *)"-q";
-	if (since) {
+	if (json_is_string(since)) {
+		*p++ = (char *)"--since";
+		*p++ = (char *)json_string_value(since);
+	} else if (since) {
 		(void)snprintf(number, sizeof(number), "%lld",
 			       (long long)json_integer_value(since));
 		*p++ = (char *)"--since";

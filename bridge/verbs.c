@@ -157,6 +157,11 @@ static const struct verb_flag journal_dump_flags[] = {
 	{0},
 };
 
+static const struct verb_flag watch_flags[] = {
+	{"since", 0, VALUE_POINT, "since", "POINT", "what came after it, too (now)"},
+	{0},
+};
+
 static const struct verb_flag mount_flags[] = {
 	{"journal", 0, VALUE_HOST_PATH, "journal", "DIR", "the copied state directory"},
 	{"environment", 0, VALUE_NAME, "environment", "NAME", "which, where DIR holds several"},
@@ -253,6 +258,8 @@ const struct verb verb_table[] = {
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_verify_flags, NULL, NULL, NULL},
 	{"journal dump", "print a journal's records", HANDLE_JOURNAL, EFFECT_READ,
 		{{"name", VALUE_JOURNAL, false, "NAME|DIR/"}}, journal_dump_flags, NULL, NULL, NULL},
+	{"watch", "what becomes of its files, one line a change", HANDLE_JOURNAL, EFFECT_READ,
+		{NAME_ARG}, watch_flags, NULL, NULL, NULL},
 	{"mount", "a copied state directory as files, without limbd", HANDLE_MOUNT, EFFECT_READ,
 		{{"directory", VALUE_HOST_PATH, false, "MNT"}}, mount_flags, NULL, NULL, NULL},
 	{"mcp", "serve agents: the Model Context Protocol on stdin and stdout", HANDLE_MCP, EFFECT_READ,

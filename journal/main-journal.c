@@ -2,19 +2,24 @@
  * limb-journal - looks at journals without a daemon: verify and dump of the
  * command-line contract (`limb journal ...` executes it).
  */
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "journal/content-check.h"
+#include "journal/index.h"
 #include "journal/journal-place.h"
 #include "journal/log-report.h"
 #include "journal/log.h"
+#include "journal/points.h"
 #include "journal/record-json.h"
+#include "journal/watch.h"
 
 enum {
 	STATUS_PROBLEMS = 1,
@@ -26,9 +31,11 @@ static bool arg_json, arg_quiet;
 static const char *arg_environment;
 static const char *arg_dir;
 static uint64_t arg_since;
+static const char *arg_since_text; /* as it was written */
 
-static const char usage_text[] = "limb-journal verify|dump [--json] [-q] [--environment NAME] "
-				 "[--since SEQ] DIR";
+static const char usage_text[] =
+	"limb-journal verify|dump|watch [--json] [-q] [--environment NAME] "
+	"[--since SEQ] DIR";
 
 /* One line for people, the error object for programs. */
 static int fail(const char *code, const char *step, const char *fmt, ...) _printf_(3, 4);
@@ -311,10 +318,75 @@ static int dump(void)
 	return finish(0);
 }
 
+/* ---- watch ---- */
+
+static volatile int watch_stop;
+
+static void stop_watching(int sig)
+{
+	(void)sig;
+	watch_stop = 1;
+}
+
+static int find_since(int log_fd, uint64_t *ret)
+{
+	cleanup_close int env_fd = openat(log_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_(index_closep) struct index *ix = NULL;
+	struct index_txn *t;
+	struct point p;
+	int r;
+
+	if (!point_parse_all(arg_since_text, &p))
+		return fail("usage", usage_text, "--since is no point");
+	if (p.kind == POINT_SEQ) {
+		*ret = p.seq;
+		return 0;
+	}
+	r = index_open(env_fd, INDEX_READ, -1, NULL, NULL, &ix);
+	if (r >= 0)
+		r = index_read_begin(ix, &t);
+	if (r < 0)
+		return fail("io_error", "limb up", "the index cannot be read: %s", strerror(-r));
+	r = points_find(t, log_fd, &p, ret);
+	index_read_end(t);
+	if (r == -ENOENT)
+		return fail("point_not_found", "limb points NAME", "there is no point '%s'",
+			    arg_since_text);
+	return r < 0 ? fail_errno(r, "cannot look into") : 0;
+}
+
+static int watch(void)
+{
+	/* A wait is to end. */
+	const struct sigaction stop = {.sa_handler = stop_watching};
+	struct journal_place place = JOURNAL_PLACE_INIT;
+	uint64_t since = WATCH_FROM_NOW;
+	int r, status;
+
+	status = open_place(&place);
+	if (status == 0 && arg_since_text)
+		status = find_since(place.log_fd, &since);
+	if (status == 0) {
+		(void)sigaction(SIGINT, &stop, NULL);
+		(void)sigaction(SIGTERM, &stop, NULL);
+		r = watch_run(place.log_fd, since, arg_json, &watch_stop);
+		if (r == -EPIPE) /* nobody reads any more */
+			return 0;
+		if (r == -ENOENT)
+			status = fail("environment_not_found", NULL, "'%s' was removed",
+				      arg_environment ? arg_environment : "the environment");
+		else
+			status = r < 0 ? fail_errno(r, "cannot go on reading") : finish(0);
+	}
+	journal_place_done(&place);
+	return status;
+}
+
 /* ---- the command line ---- */
 
 static int parse(int argc, char **argv)
 {
+	bool arg_watch = argc > 1 && strcmp(argv[1], "watch") == 0;
 	static const struct option options[] = {
 		{"json", no_argument, NULL, 'j'},
 		{"environment", required_argument, NULL, 'e'},
@@ -333,7 +405,8 @@ static int parse(int argc, char **argv)
 		case 'q': arg_quiet = true; break;
 		case 'e': arg_environment = optarg; break;
 		case 's':
-			if (text_parse_u64(optarg, INT64_MAX, &arg_since) < 0)
+			arg_since_text = optarg;
+			if (text_parse_u64(optarg, INT64_MAX, &arg_since) < 0 && !arg_watch)
 				return fail("usage", usage_text,
 					    "--since is not a sequence number");
 			break;
@@ -354,6 +427,7 @@ int main(int argc, char **argv)
 	} verbs[] = {
 		{"verify", verify},
 		{"dump", dump},
+		{"watch", watch},
 	};
 	int status;
 
