@@ -16,7 +16,7 @@ setfattr -n user.note -v hello tree/run 2>/dev/null || true
 
 # nothing_of NAME: on neither side
 nothing_of() {
-	! limb inspect "$1" --json 2>/dev/null
+	limb inspect "$1" --json 2>/dev/null && return 1
 	wait_for 'test -z "$(ls "$LIMB_STATE/envs")"'
 	wait_for "test -z \"\$(ls -A '$far/.local/state/limbfs/envs' 2>/dev/null)\""
 }
