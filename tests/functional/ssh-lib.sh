@@ -15,6 +15,9 @@ ssh_user=${ssh_user:-$(id -un)}
 ssh_dir=$T/ssh
 mkdir "$far" "$ssh_dir"
 export LIMB_SSH="ssh -F $ssh_dir/config"
+# (sshd clears its environment, so nobody else would know it. First said, last done: what runs
+# there is stopped over it.)
+at_exit 'for pid in $(cat "$T"/sshd-*.pid 2>/dev/null); do kill "$pid" 2>/dev/null; done; true'
 
 # ssh_sshd NAME LINE...: an sshd with these lines more; its port in $ssh_dir/NAME.port
 ssh_sshd() {
