@@ -23,7 +23,7 @@ counts() {
 	local - limbd daemon
 	set +x
 	limbd=$(pid_of a limbd)
-	daemon=$(of_ssh a | sort -n | head -n 1)
+	daemon=$(pids_with "daemon --dir $far" "$(inspect_of a .id | tr -d -)")
 	echo "there $(of_ssh a | wc -l)"
 	echo "here $(pgrep -P "$limbd" | wc -l)"
 	# Those of the jobs that it remembers are not the line's.
