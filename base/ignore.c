@@ -191,8 +191,10 @@ static bool glob(const char *pattern, size_t len, const char *text)
 	struct piece pieces[IGNORE_PATTERN_MAX];
 	bool now[IGNORE_PATTERN_MAX + 1] = {false}, next[IGNORE_PATTERN_MAX + 1];
 	int n = pieces_read(pieces, pattern, pattern + len);
-	bool any = n >= 0;
+	bool any = n > 0;
 
+	if (n == 0)
+		return !*text;
 	if (any)
 		reach(now, pieces, n, 0);
 	for (const uint8_t *c = (const uint8_t *)text; *c && any; c++) {

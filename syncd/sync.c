@@ -146,8 +146,11 @@ void sync_pump(struct sync *sy)
 			end_round(sy, now_ms);
 	}
 	streams_pump(sy);
-	/* Whatever comes next has to be read first: let go of what is there. */
-	if (!sy->dirty.counts[ITEM_CAPTURING] && !sy->dirty.counts[ITEM_WANTED])
+	/* Whatever comes next has to be read first: let go of what is there. But a name that was
+	 * given to a node, and was another's when its content was read, is late: alone the MOVE
+	 * would show old content under that name, which nobody ever had there. */
+	if (!sy->dirty.counts[ITEM_CAPTURING] && !sy->dirty.counts[ITEM_WANTED] &&
+	    !sy->dirty.counts[ITEM_LATE])
 		emit_flush(sy);
 	if (sy->scanning && sy->dirty.waiting[DIRTY_SCAN_BIT] == 0)
 		sync_scan_is_over(sy);

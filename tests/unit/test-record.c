@@ -265,9 +265,9 @@ static void test_type_names(void **state)
 	assert_string_equal(record_type_name(RECORD_JOB_START), "job_start");
 	assert_string_equal(record_type_name(RECORD_AUDIT), "audit");
 	assert_string_equal(record_type_name(0), "unknown");
-	assert_string_equal(record_type_name(22), "unknown");
+	assert_string_equal(record_type_name(23), "unknown");
 	assert_string_equal(record_type_name(65535), "unknown");
-	for (uint16_t t = 1; t < 22; t++)
+	for (uint16_t t = 1; t < 23; t++)
 		assert_string_not_equal(record_type_name(t), "unknown");
 }
 
