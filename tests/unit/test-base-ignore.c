@@ -201,7 +201,7 @@ static size_t make_paths(struct path *v)
 		if (strlen(above) > 12 ||
 		    (*above && (stat(above, &st) < 0 || !S_ISDIR(st.st_mode))))
 			continue;
-		(void)snprintf(p->path, sizeof(p->path), "%s%s%s", above, *above ? "/" : "",
+		(void)snprintf(p->path, sizeof(p->path), "%.12s%s%s", above, *above ? "/" : "",
 			       names[roll(ARRAY_SIZE(names))]);
 		if (lstat(p->path, &st) == 0) {
 			if (++dirs > 1000)
