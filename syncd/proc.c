@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -13,7 +14,8 @@
 
 enum {
 	STAT_BYTES = 1024,
-	PASSES_MAX = 100,
+	PASSES_MAX = 1000,
+	PASS_PAUSE_NS = 500 * 1000,
 	DEPTH_MAX = 4096, /* a parent chain that is longer has changed under us */
 	ENVIRON_MAX = 4 << 20,
 };
@@ -118,15 +120,19 @@ bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor)
 	return false;
 }
 
-/* One pass. How many it reached that were not in the list before. */
+/* One pass. How many it reached that were not in the list before; ret_moving: some may still run. */
 static int signal_listed(const struct proc *list, size_t n, const struct proc *before,
-			 size_t n_before, pid_t root, int sig)
+			 size_t n_before, pid_t root, int sig, bool *ret_moving)
 {
 	int fresh = 0;
 
+	*ret_moving = false;
 	for (size_t i = 0; i < n; i++) {
 		if (list[i].state == 'Z' || !proc_below(list, n, list[i].pid, root))
 			continue;
+		/* D: it waits in the kernel, for a child of vfork() that was stopped perhaps. */
+		if (list[i].state != 'T' && list[i].state != 'D')
+			*ret_moving = true;
 		if (kill(list[i].pid, sig) == 0 && !proc_find(before, n_before, list[i].pid))
 			fresh++;
 	}
@@ -136,8 +142,9 @@ static int signal_listed(const struct proc *list, size_t n, const struct proc *b
 int proc_signal_tree(pid_t root, int sig)
 {
 	cleanup_free struct proc *before = NULL;
+	struct timespec pause = {0, PASS_PAUSE_NS};
 	size_t n_before = 0;
-	bool all = sig == SIGSTOP || sig == SIGKILL;
+	bool all = sig == SIGSTOP || sig == SIGKILL, moving;
 	int r, fresh, count = 0;
 
 	for (unsigned pass = 0; pass < PASSES_MAX; pass++) {
@@ -147,15 +154,17 @@ int proc_signal_tree(pid_t root, int sig)
 		r = proc_list(&list, &n);
 		if (r < 0)
 			return r;
-		fresh = signal_listed(list, n, before, n_before, root, sig);
+		fresh = signal_listed(list, n, before, n_before, root, sig, &moving);
 		free(before);
 		before = list;
 		n_before = n;
 		count += fresh;
-		/* The kernel lets nobody fork who has a signal to take: so a pass that
-		 * meets no one new has met all. */
-		if (!all || fresh == 0)
+		/* A fork that has begun ends before the signal is taken, so that its child may
+		 * come late: only who is seen standing forks no more. */
+		if (!all || (fresh == 0 && (sig != SIGSTOP || !moving)))
 			return count;
+		if (fresh == 0)
+			(void)nanosleep(&pause, NULL);
 	}
 	return -EAGAIN;
 }

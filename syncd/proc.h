@@ -25,7 +25,8 @@ const struct proc *proc_find(const struct proc *list, size_t n, pid_t pid);
 bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor);
 
 /* Sends sig to every living descendant of root (not to root itself); the count. SIGSTOP and
- * SIGKILL reach those, too, that are forked meanwhile: -EAGAIN if there is no end to them. */
+ * SIGKILL reach those, too, that are forked meanwhile, and SIGSTOP is waited for: -EAGAIN if that
+ * has no end (half a second and more). */
 int proc_signal_tree(pid_t root, int sig);
 /* SIGKILL to what is in that session and has NAME=value in the environment that it was started
  * with: a number alone may be somebody else's by now. */
