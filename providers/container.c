@@ -68,13 +68,16 @@ static json_t *no_engine(void)
 static json_t *info(const struct provider_call *call, json_t **ret)
 {
 	*ret = json_pack("{s:i, s:s, s:s, s:[s,s,s,s,s,s,s,s,s,s], s:[s,s],"
-			 " s:{s:s, s:s, s:s, s:s, s:s}, s:{s:i}, s:{s:s, s:s}}",
+			 " s:{s:s, s:s, s:s, s:s, s:s}, s:{s:s, s:s}}",
 			 "protocol", 1, "name", "container", "version", PACKAGE_VERSION, "verbs",
 			 "info", "create", "start", "stop", "delete", "status", "command", "list",
 			 "pause", "resume", "isolation", "container", "no new privileges",
 			 "enforces", "cpu", "kernel", "memory", "kernel", "pids", "kernel", "disk",
-			 "none", "network", "kernel", "limits", "pids", PIDS_DEFAULT, "keeps",
-			 "stop", "files", "pause", "processes");
+			 "none", "network", "kernel", "keeps", "stop", "files", "pause",
+			 "processes");
+	/* An account without a cgroup of its own is given none. */
+	if (geteuid() == 0)
+		(void)json_object_set_new(*ret, "limits", json_pack("{s:i}", "pids", PIDS_DEFAULT));
 	return NULL;
 }
 
@@ -406,6 +409,46 @@ static json_t *make_argv(const struct provider_call *call, const struct engine *
 	return r < 0 ? provider_failure_errno(r, "create") : NULL;
 }
 
+/* For an account without a cgroup of its own podman leaves limits out, and makes the container
+ * all the same. */
+static json_t *check_limits(const struct provider_call *call, const struct engine *e)
+{
+	json_t *limits = json_object_get(call->spec, "limits"), *value;
+	char *argv[] = {(char *)e->name,
+			(char *)"container",
+			(char *)"inspect",
+			(char *)"--format",
+			(char *)"{{.HostConfig.Memory}} {{.HostConfig.NanoCpus}} "
+				"{{.HostConfig.PidsLimit}}",
+			(char *)container_name(call),
+			NULL};
+	_cleanup_(said_done) struct said s = {0};
+	long long memory = 0, cpu = 0, pids = 0;
+	const char *key;
+	int r;
+
+	if (!json_object_size(limits))
+		return NULL;
+	r = run(call, argv, &s);
+	if (r < 0 || s.status)
+		return failed(e, "say what limits it keeps", r, &s);
+	/* Words that are no numbers are limits that are not set. */
+	(void)sscanf((const char *)buf_data(&s.out), "%lld %lld %lld", &memory, &cpu, &pids);
+	json_object_foreach(limits, key, value) if (
+		strcmp(key, "memory_bytes") == 0 ? memory <= 0
+		: strcmp(key, "cpu") == 0
+			? cpu <= 0
+			: pids <= 0) return provider_failure("unsupported", "limb help create",
+							     "%s does not keep the limit '%s' for "
+							     "this account, which has no "
+							     "cgroup of its own; leave it out of "
+							     "the spec, or run limbd as "
+							     "root or by: systemd-run --user "
+							     "--scope -p Delegate=yes limb up",
+							     e->name, key);
+	return NULL;
+}
+
 static json_t *create(const struct provider_call *call, json_t **ret)
 {
 	_cleanup_(words_done) struct words w = {0};
@@ -435,6 +478,11 @@ static json_t *create(const struct provider_call *call, json_t **ret)
 		r = run(call, w.v, &s);
 		if (r < 0 || s.status)
 			return failed(&e, "make the container", r, &s);
+		failure = check_limits(call, &e);
+		if (failure) {
+			json_decref(tell(call, &e, "remove its container", "rm -f -v"));
+			return failure;
+		}
 	}
 	*ret = json_pack("{s:s, s:s, s:s, s:s, s:s}", "handle", container_name(call), "root",
 			 SANDBOX_ROOT, "host_root", call->root, "dir", SANDBOX_DIR, "syncd",

@@ -1,7 +1,10 @@
 #include "syncd/root.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <fcntl.h>
+#include <linux/posix_acl.h>
+#include <linux/posix_acl_xattr.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -221,13 +224,25 @@ static bool probe_time(int fd, int64_t ns)
 	       clock_from_timespec(st.st_mtim) == ns;
 }
 
+/* Where somebody else has no number, in a user namespace without his, he cannot be named, and
+ * whom others named is read as nobody. */
 static bool probe_acl(int fd)
 {
-	/* Version 2: owner rwx, group r-x, other r-x, as setfacl writes it. */
-	static const uint8_t acl[] = {2, 0,   0,   0,	1,   0,	 7, 0, 255, 255, 255, 255, 4,  0, 5,
-				      0, 255, 255, 255, 255, 32, 0, 5, 0,   255, 255, 255, 255};
+	struct {
+		struct posix_acl_xattr_header head;
+		struct posix_acl_xattr_entry entries[5];
+	} acl = {
+		{htole32(POSIX_ACL_XATTR_VERSION)},
+		{
+			{htole16(ACL_USER_OBJ), htole16(7), htole32((uint32_t)ACL_UNDEFINED_ID)},
+			{htole16(ACL_USER), htole16(4), htole32(OTHER_UID)},
+			{htole16(ACL_GROUP_OBJ), htole16(5), htole32((uint32_t)ACL_UNDEFINED_ID)},
+			{htole16(ACL_MASK), htole16(5), htole32((uint32_t)ACL_UNDEFINED_ID)},
+			{htole16(ACL_OTHER), htole16(5), htole32((uint32_t)ACL_UNDEFINED_ID)},
+		},
+	};
 
-	return fsetxattr(fd, "system.posix_acl_access", acl, sizeof(acl), 0) == 0;
+	return fsetxattr(fd, "system.posix_acl_access", &acl, sizeof(acl), 0) == 0;
 }
 
 /* Capabilities decide for security and trusted together: trusted.* alone fails in every

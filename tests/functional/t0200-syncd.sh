@@ -74,7 +74,9 @@ fi
 run_bg init "${box[@]}" --as-pid-1 -- limb-syncd init "${args[@]}"
 
 inside() {
-	nsenter -t "$(pgrep -P "$(cat "$T/init.pid")")" -a "$@"
+	local credentials=()
+	[ "$(id -u)" = 0 ] || credentials=(--preserve-credentials)
+	nsenter -t "$(pgrep -P "$(cat "$T/init.pid")")" "${credentials[@]}" -a "$@"
 }
 
 daemon_pid() {

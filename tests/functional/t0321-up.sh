@@ -106,13 +106,13 @@ test_expect 'in the foreground it stays, and ends with limbd' '
 	limb down
 	wait $!
 	limb up --foreground >out 2>err &
-	wait_for "limb status"
+	wait_for "test -s out"
 	pid=$(limbd_pid)
 	kill -TERM $!
 	wait $!
 	test_gone "$pid"
 	limb up --foreground >out 2>err &
-	wait_for "limb status"
+	wait_for "test -s out"
 	pid=$(limbd_pid)
 	kill -KILL $!
 	wait_for "test_gone $pid"

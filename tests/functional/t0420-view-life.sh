@@ -148,7 +148,8 @@ test_expect 'B51 the bare mount point takes nothing' '
 	if [ -z "$why" ]; then
 		expect_code 1 touch "$V/x"
 		expect_code 1 mkdir "$V/x"
-		expect_code 1 rmdir "$V" 
+		# Only root can forbid its owner to remove it.
+		! have root || expect_code 1 rmdir "$V"
 	fi
 	test "$(stat -c %a "$V")" = 0
 	as_user bash -c "! ls \"$V\""

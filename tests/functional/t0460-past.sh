@@ -49,7 +49,7 @@ def one():
     elif kind == "s": os.symlink(random.choice(["a1", "../b2", "/etc/passwd", "../../../../x"]), new)
     elif kind == "r" and random.randrange(3) == 0 and old != ".": remove(old)
     elif kind == "t" and plain: os.truncate(old, random.choice([0, 10, 10000]))
-    elif kind == "c" and not os.path.islink(old) and old != ".": os.chmod(old, random.choice([0o600, 0o644, 0o755, 0o700]))
+    elif kind == "c" and not os.path.islink(old) and old != ".": os.chmod(old, random.choice([0o600, 0o644, 0o755, 0o700]) | (0o100 if os.path.isdir(old) else 0))
     elif kind == "x" and plain: os.setxattr(old, "user.k", random.randbytes(5))
     else: return False
     return True

@@ -38,7 +38,10 @@ hard_tree() {
 		ln -s /etc/hostname absolute
 		ln -s "$(printf 'x%.0s' $(seq 4095))" long
 		ln -s $'\xff\n' odd
-		for mode in 0000 0444 0755 1777 2755 4755 6711; do
+		# What has no mode at all only root can read (t0520).
+		modes="0444 0755 1777 2755 4755 6711"
+		! have root || modes="0000 $modes"
+		for mode in $modes; do
 			echo "$mode" >"mode$mode"
 			chmod "$mode" "mode$mode"
 		done
@@ -124,9 +127,11 @@ test_expect 'two environments of one tree have one hash' '
 		provider=$name
 		test "$name" != again || provider=local
 		limb inspect "$name" >/dev/null 2>&1 || limb create "$name" --provider "$provider" --from tree >/dev/null
-		limb verify "$name" --json | jq -r .journal.full
+		limb verify "$name" --json | jq -c "[.mask, .journal.full]"
 	done >hashes
-	test "$(sort -u hashes | wc -l)" = 1
+	# What one provider cannot hold for a user, ACLs that name others, another can.
+	have root || sed -i "/posix_acl/d" hashes
+	test "$(jq -r ".[1]" hashes | sort -u | wc -l)" = 1
 '
 
 test_expect 'one ns, one mode bit, one byte of an attribute: full changes; a flipped byte is found' '

@@ -66,7 +66,11 @@ on_environment() {
 	mkdir) mkdir -p "$root/$2" ;;
 	mv) mv -T "$root/$2" "$root/$3" ;;
 	rm) rm -r "$root/${2:?}" ;;
-	mode) chmod "$3" "$root/$2" ;;
+	mode)
+		chmod "$3" "$root/$2"
+		# One that may not be entered only root could compare.
+		[ ! -d "$root/$2" ] || chmod u+x "$root/$2"
+		;;
 	esac
 } 2>/dev/null
 # What is said to be kept is noted.
