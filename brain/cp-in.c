@@ -85,19 +85,6 @@ static void list_work(uv_work_t *w)
 
 /* ---- into: one item's frames, made by a thread ---- */
 
-static int put_frame(struct copy *c, enum wire_type type, const ProtobufCMessage *m,
-		     const void *bulk, size_t n)
-{
-	cleanup_free uint8_t *body = NULL;
-	size_t len = protobuf_c_message_get_packed_size(m);
-
-	body = malloc(len ? len : 1);
-	if (!body)
-		return -ENOMEM;
-	(void)protobuf_c_message_pack(m, body);
-	return wframe_encode(&c->frames, (uint8_t)type, body, len, bulk, n, c->env->compress);
-}
-
 static int put_push(struct copy *c, const void *data, size_t n, bool last)
 {
 	Limbwire__Push p = LIMBWIRE__PUSH__INIT;
@@ -107,7 +94,7 @@ static int put_push(struct copy *c, const void *data, size_t n, bool last)
 	p.last = last;
 	c->offset += n;
 	c->bytes += n;
-	return put_frame(c, WIRE_PUSH, &p.base, data, n);
+	return wframe_pack(&c->frames, WIRE_PUSH, &p.base, data, n, c->env->compress);
 }
 
 static int put_apply(struct copy *c, const char *inner, mode_t mode, const char *target)
@@ -137,7 +124,7 @@ static int put_apply(struct copy *c, const char *inner, mode_t mode, const char 
 		content.size_bytes = c->offset;
 		m.push = c->push;
 	}
-	return put_frame(c, WIRE_APPLY, &m.base, NULL, 0);
+	return wframe_pack(&c->frames, WIRE_APPLY, &m.base, NULL, 0, c->env->compress);
 }
 
 static int item_step(struct copy *c)

@@ -119,20 +119,11 @@ int link_send(struct env *env, enum wire_type type, const ProtobufCMessage *msg,
 	      size_t bulk_len)
 {
 	_cleanup_(buf_done) struct buf frame = BUF_INIT(WIRE_BODY_MAX + WIRE_BULK_MAX + 64);
-	cleanup_free uint8_t *body = NULL;
-	size_t n = msg ? protobuf_c_message_get_packed_size(msg) : 0;
 	int r;
 
 	if (!env->link)
 		return -ENOTCONN;
-	if (n > WIRE_BODY_MAX)
-		return -E2BIG;
-	body = malloc(n ? n : 1);
-	if (!body)
-		return -ENOMEM;
-	if (msg)
-		(void)protobuf_c_message_pack(msg, body);
-	r = wframe_encode(&frame, (uint8_t)type, body, n, bulk, bulk_len, env->compress);
+	r = wframe_pack(&frame, type, msg, bulk, bulk_len, env->compress);
 	if (r < 0)
 		return r;
 	return link_send_raw(env, buf_data(&frame), buf_len(&frame));

@@ -170,19 +170,6 @@ int restore_plan(struct restoring *g)
 
 /* ---- the frames ---- */
 
-static int put_frame(struct restoring *g, enum wire_type type, const ProtobufCMessage *m,
-		     const void *bulk, size_t n)
-{
-	cleanup_free uint8_t *body = NULL;
-	size_t len = protobuf_c_message_get_packed_size(m);
-
-	body = malloc(len ? len : 1);
-	if (!body)
-		return -ENOMEM;
-	(void)protobuf_c_message_pack(m, body);
-	return wframe_encode(&g->frames, (uint8_t)type, body, len, bulk, n, g->env->compress);
-}
-
 struct hole_finder {
 	uint64_t at, end, next; /* end: of the hole that covers `at`; next: where one begins */
 };
@@ -217,7 +204,9 @@ static int put_piece(struct restoring *g, uint32_t push, const struct content_re
 	m.push = push;
 	if (h.end) {
 		/* A PUSH begins at 0. */
-		r = g->offset ? 0 : put_frame(g, WIRE_PUSH, &m.base, NULL, 0);
+		r = g->offset ? 0
+			      : wframe_pack(&g->frames, WIRE_PUSH, &m.base, NULL, 0,
+					    g->env->compress);
 		g->offset = h.end;
 		if (r < 0 || h.end < ref->size_bytes)
 			return r;
@@ -232,7 +221,7 @@ static int put_piece(struct restoring *g, uint32_t push, const struct content_re
 	m.offset = g->offset;
 	m.last = g->offset + n >= ref->size_bytes;
 	g->offset += n;
-	r = put_frame(g, WIRE_PUSH, &m.base, buf_data(&bytes), n);
+	r = wframe_pack(&g->frames, WIRE_PUSH, &m.base, buf_data(&bytes), n, g->env->compress);
 	return r < 0 ? r : m.last;
 }
 
@@ -292,7 +281,7 @@ static int put_apply(struct restoring *g, const struct restore_slot *slot,
 		m.attr_defaults = true;
 	}
 	if (r == 0)
-		r = put_frame(g, WIRE_APPLY, &m.base, NULL, 0);
+		r = wframe_pack(&g->frames, WIRE_APPLY, &m.base, NULL, 0, g->env->compress);
 	wire_attr_scratch_done(&scratch);
 	return r;
 }

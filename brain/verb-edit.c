@@ -184,21 +184,13 @@ static void change_fail(struct file_call *f, int r, const char *what)
 	file_call_fail(f, r);
 }
 
-static const char not_durable[] = "it is written there, but cannot be made durable";
-
-static void change_synced(struct env *env, const struct barrier_result *res, void *userdata)
+/* f->result has the rest of it. */
+static void change_ok(struct file_call *f)
 {
-	struct file_call *f = userdata;
 	struct rewrite *c = f->priv;
 	uint8_t hash[SHA256_BYTES];
-	json_t *o;
+	json_t *o = f->result;
 
-	if (res->r < 0) {
-		change_fail(f, res->r, not_durable);
-		return;
-	}
-	o = f->result =
-		json_pack("{s:s, s:I}", "environment", env->name, "seq", (json_int_t)res->seq);
 	sha256(buf_data(&c->content), buf_len(&c->content), hash);
 	verb_put_bytes(o, "path", buf_data(&c->path), buf_len(&c->path));
 	(void)json_object_set_new(o, "size_bytes", json_integer((json_int_t)buf_len(&c->content)));
@@ -208,6 +200,20 @@ static void change_synced(struct env *env, const struct barrier_result *res, voi
 	else
 		(void)json_object_set_new(o, "created", json_boolean(!c->exists));
 	file_call_ok(f);
+}
+
+static const char not_durable[] = "it is written there, but cannot be made durable";
+
+static void change_synced(struct env *env, const struct barrier_result *res, void *userdata)
+{
+	struct file_call *f = userdata;
+
+	if (res->r < 0) {
+		change_fail(f, res->r, not_durable);
+		return;
+	}
+	f->result = json_pack("{s:s, s:I}", "environment", env->name, "seq", (json_int_t)res->seq);
+	change_ok(f);
 }
 
 static void change_caught_up(struct env *env, const struct barrier_result *res, void *userdata)
@@ -294,25 +300,14 @@ static int send_apply(struct env *env, struct rewrite *c, uint32_t push)
 static void change_queued(int r, uint64_t seq, void *userdata)
 {
 	struct file_call *f = userdata;
-	struct rewrite *c = f->priv;
-	uint8_t hash[SHA256_BYTES];
-	json_t *o;
 
 	if (r < 0) {
 		change_fail(f, r, "it cannot be kept for the environment");
 		return;
 	}
-	o = f->result = json_pack("{s:s, s:I, s:b}", "environment", f->env->name, "seq",
-				  (json_int_t)seq, "pending", 1);
-	sha256(buf_data(&c->content), buf_len(&c->content), hash);
-	verb_put_bytes(o, "path", buf_data(&c->path), buf_len(&c->path));
-	(void)json_object_set_new(o, "size_bytes", json_integer((json_int_t)buf_len(&c->content)));
-	verb_put_hash(o, "sha256", hash);
-	if (c->edits)
-		(void)json_object_set_new(o, "replacements", json_integer((json_int_t)c->replaced));
-	else
-		(void)json_object_set_new(o, "created", json_boolean(!c->exists));
-	file_call_ok(f);
+	f->result = json_pack("{s:s, s:I, s:b}", "environment", f->env->name, "seq",
+			      (json_int_t)seq, "pending", 1);
+	change_ok(f);
 }
 
 /* In the thread. */

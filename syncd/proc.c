@@ -16,6 +16,8 @@ enum {
 	STAT_BYTES = 1024,
 	PASSES_MAX = 1000,
 	PASS_PAUSE_NS = 500 * 1000,
+	STANDING_PASSES = 2,
+	WAITING_PASSES = 40,
 	DEPTH_MAX = 4096, /* a parent chain that is longer has changed under us */
 	ENVIRON_MAX = 4 << 20,
 };
@@ -120,23 +122,42 @@ bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor)
 	return false;
 }
 
-/* One pass. How many it reached that were not in the list before; ret_moving: some may still run. */
-static int signal_listed(const struct proc *list, size_t n, const struct proc *before,
-			 size_t n_before, pid_t root, int sig, bool *ret_moving)
-{
-	int fresh = 0;
+/* What one pass over the tree saw. */
+struct pass {
+	int fresh; /* reached, and not in the list before */
+	bool running, waiting;
+};
 
-	*ret_moving = false;
+static struct pass signal_listed(const struct proc *list, size_t n, const struct proc *before,
+				 size_t n_before, pid_t root, int sig)
+{
+	struct pass pass = {0};
+
 	for (size_t i = 0; i < n; i++) {
-		if (list[i].state == 'Z' || !proc_below(list, n, list[i].pid, root))
+		char state = list[i].state;
+
+		if (state == 'Z' || state == 'X' || !proc_below(list, n, list[i].pid, root))
 			continue;
-		/* D: it waits in the kernel, for a child of vfork() that was stopped perhaps. */
-		if (list[i].state != 'T' && list[i].state != 'D')
-			*ret_moving = true;
+		if (state == 'D')
+			pass.waiting = true;
+		else if (state != 'T' && state != 't')
+			pass.running = true;
 		if (kill(list[i].pid, sig) == 0 && !proc_find(before, n_before, list[i].pid))
-			fresh++;
+			pass.fresh++;
 	}
-	return fresh;
+	return pass;
+}
+
+/*
+ * A fork that has begun ends before the signal is taken, so its child may come late: only who is
+ * seen standing forks no more. Two passes have to see that, as the child's number may be lower and
+ * was gone by when its parent was looked at. Who waits in the kernel (D) is perhaps in the midst of
+ * a fork, and perhaps in vfork() until its stopped child goes on: it has to do so for longer.
+ */
+static bool all_stand(const struct pass *pass, unsigned *quiet)
+{
+	*quiet = pass->fresh > 0 || pass->running ? 0 : *quiet + 1;
+	return *quiet >= (pass->waiting ? WAITING_PASSES : STANDING_PASSES);
 }
 
 int proc_signal_tree(pid_t root, int sig)
@@ -144,26 +165,25 @@ int proc_signal_tree(pid_t root, int sig)
 	cleanup_free struct proc *before = NULL;
 	struct timespec pause = {0, PASS_PAUSE_NS};
 	size_t n_before = 0;
-	bool all = sig == SIGSTOP || sig == SIGKILL, moving;
-	int r, fresh, count = 0;
+	unsigned quiet = 0;
+	int r, count = 0;
 
-	for (unsigned pass = 0; pass < PASSES_MAX; pass++) {
+	for (unsigned i = 0; i < PASSES_MAX; i++) {
 		struct proc *list = NULL;
+		struct pass pass;
 		size_t n = 0;
 
 		r = proc_list(&list, &n);
 		if (r < 0)
 			return r;
-		fresh = signal_listed(list, n, before, n_before, root, sig, &moving);
+		pass = signal_listed(list, n, before, n_before, root, sig);
 		free(before);
 		before = list;
 		n_before = n;
-		count += fresh;
-		/* A fork that has begun ends before the signal is taken, so that its child may
-		 * come late: only who is seen standing forks no more. */
-		if (!all || (fresh == 0 && (sig != SIGSTOP || !moving)))
+		count += pass.fresh;
+		if (sig == SIGSTOP ? all_stand(&pass, &quiet) : sig != SIGKILL || pass.fresh == 0)
 			return count;
-		if (fresh == 0)
+		if (pass.fresh == 0)
 			(void)nanosleep(&pause, NULL);
 	}
 	return -EAGAIN;

@@ -283,3 +283,19 @@ int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_l
 	buf_commit(out, WIRE_HEADER_BYTES + body_len + stored);
 	return 0;
 }
+
+int wframe_pack(struct buf *out, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
+		size_t bulk_len, bool compress)
+{
+	cleanup_free uint8_t *body = NULL;
+	size_t n = msg ? protobuf_c_message_get_packed_size(msg) : 0;
+
+	if (n > WIRE_BODY_MAX)
+		return -E2BIG;
+	body = malloc(n ? n : 1);
+	if (!body)
+		return -ENOMEM;
+	if (msg)
+		(void)protobuf_c_message_pack(msg, body);
+	return wframe_encode(out, (uint8_t)type, body, n, bulk, bulk_len, compress);
+}

@@ -18,6 +18,7 @@
 #ifndef WIRE_FRAME_H
 #define WIRE_FRAME_H
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -115,6 +116,10 @@ int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret);
 /* Appends one frame; compress: lz4 the bulk when that makes it smaller. */
 int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_len,
 		  const void *bulk, size_t bulk_len, bool compress);
+
+/* The same of a message, which is packed for it (NULL: no body). -E2BIG: it is too long. */
+int wframe_pack(struct buf *out, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
+		size_t bulk_len, bool compress);
 
 /* Name of a type for messages, "frame 99" for unknown (static or thread-local text). */
 const char *wframe_type_name(uint8_t type);

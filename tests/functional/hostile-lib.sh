@@ -1,31 +1,9 @@
 # shellcheck shell=bash
 # hostile-lib.sh - brain-lib.sh, and a limbd with two environments: "good", and "bad", whose
 # end of the wire (tests/functional/hostile) tells the lie that the file lie names.
-. "${0%/*}/brain-lib.sh"
-hostile=$LIMB_TOP_BUILDDIR/tests/functional/hostile/hostile
+. "${0%/*}/liar-lib.sh"
 
-# A user's own provider: there is no place behind it, only the program that lies.
-cat >"$T/liar" <<END
-#!/bin/bash
-case \$1 in
-info)
-	echo '{"protocol": 1, "name": "liar", "version": "1", "verbs": ["info", "create", "start",
-		"stop", "delete", "status", "command", "list"], "isolation": [], "enforces": {},
-		"keeps": {"stop": "files", "pause": "none"}}'
-	;;
-create) jq -c '{handle: .id, root: "/root", dir: "/run", syncd: "/syncd"}' ;;
-start | status) echo '{"status": "Running"}' ;;
-stop) echo '{"status": "Stopped"}' ;;
-delete) echo '{"status": "NotFound"}' ;;
-command)
-	jq -c --arg lie "\$(cat $T/lie)" '{argv: ["$hostile", "$T/known", \$lie,
-		([.argv as \$a | \$a | to_entries[] | select(.value == "--env") | \$a[.key + 1]][0])]}'
-	;;
-list) echo '{"environments": []}' ;;
-esac
-END
-chmod 755 "$T/liar"
-echo none >"$T/lie"
+liar "$T/known"
 
 rss_of() {
 	awk '/^RssAnon:/ { print $2 }' "/proc/$1/status"

@@ -259,6 +259,7 @@ test_clean_up() {
 		kill -s KILL "$pid" 2>/dev/null
 	done
 	test_mounts | while read -r mount; do
+		printf -v mount %b "$mount"
 		umount -l "$mount" 2>/dev/null || fusermount3 -uz "$mount" 2>/dev/null
 	done
 

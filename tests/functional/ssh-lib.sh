@@ -79,3 +79,17 @@ of_ssh() {
 		test_gone "$pid" || echo "$pid"
 	done
 }
+
+# insert FILE OFFSET [N]: N random bytes there, written in place
+insert() {
+	python3 - "$@" <<-'END'
+		import os, sys
+		path, at = sys.argv[1], int(sys.argv[2])
+		n = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
+		with open(path, 'r+b') as f:
+		    f.seek(at)
+		    rest = f.read()
+		    f.seek(at)
+		    f.write(os.urandom(n) + rest)
+	END
+}

@@ -19,10 +19,10 @@ mkdir -p src/dir/deep/er src/empty src/many
 	modes="400 644 755 4755 2755 1777"
 	! have root || modes="000 $modes"
 	for mode in $modes; do
-		echo $mode >mode-$mode
-		chmod $mode mode-$mode
-		mkdir dir-$mode
-		chmod $mode dir-$mode
+		echo "$mode" >mode-"$mode"
+		chmod "$mode" mode-"$mode"
+		mkdir dir-"$mode"
+		chmod "$mode" dir-"$mode"
 	done
 	mkfifo fifo
 	ln -s file link

@@ -209,7 +209,7 @@ test_expect 'paths longer than a socket'\''s, and odd ones' '
 	rm "$T/fs.pid"
 	view_fs --look "$mount"
 	test "$(head -1 "$mount/file")" = hello
-	test "$(grep -c "fuse.limbfs" <(grep long /proc/self/mountinfo))" = 1
+	test "$(grep -c "fuse.limbfs" <(grep -F " $long/" /proc/self/mountinfo))" = 1
 	view_quit
 	test ! -e "$mount"
 '

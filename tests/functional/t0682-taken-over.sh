@@ -1,36 +1,16 @@
 #!/bin/bash
 # A limb-ingest that was taken over gets no content of another environment, not by its hash
 # either, and no file; its environment is cut off, and limbd goes on.
-. "${0%/*}/brain-lib.sh"
-hostile=$LIMB_TOP_BUILDDIR/tests/functional/hostile
+. "${0%/*}/liar-lib.sh"
 
 # limbd finds its helpers beside itself: a tree like ours, but for limb-ingest.
 mkdir -p "$T/tree/brain"
-cp "$LIMB_TOP_BUILDDIR/brain/limbd" "$hostile/limb-ingest-rogue" "$T/tree/brain"
+cp "$LIMB_TOP_BUILDDIR/brain/limbd" "${hostile%/*}/limb-ingest-rogue" "$T/tree/brain"
 mv "$T/tree/brain/limb-ingest-rogue" "$T/tree/brain/limb-ingest"
 ln -s "$LIMB_TOP_BUILDDIR"/{bridge,fs,journal,providers,syncd} "$T/tree"
 echo "$LIMB_TOP_BUILDDIR/brain/limb-ingest" >"$T/tree/brain/real"
 
-cat >"$T/liar" <<END
-#!/bin/bash
-case \$1 in
-info)
-	echo '{"protocol": 1, "name": "liar", "version": "1", "verbs": ["info", "create", "start",
-		"stop", "delete", "status", "command", "list"], "isolation": [], "enforces": {},
-		"keeps": {"stop": "files", "pause": "none"}}'
-	;;
-create) jq -c '{handle: .id, root: "/root", dir: "/run", syncd: "/syncd"}' ;;
-start | status) echo '{"status": "Running"}' ;;
-stop) echo '{"status": "Stopped"}' ;;
-delete) echo '{"status": "NotFound"}' ;;
-command)
-	jq -c '{argv: ["$hostile/hostile", "$T/tree/brain/known", "none",
-		([.argv as \$a | \$a | to_entries[] | select(.value == "--env") | \$a[.key + 1]][0])]}'
-	;;
-list) echo '{"environments": []}' ;;
-esac
-END
-chmod 755 "$T/liar"
+liar "$T/tree/brain/known"
 
 mkdir -p "$LIMB_STATE"
 run_bg limbd "$T/tree/brain/limbd" --state "$LIMB_STATE" --mount "$LIMB_STATE/mnt" --foreground

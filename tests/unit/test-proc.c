@@ -45,7 +45,7 @@ static unsigned running(void)
 
 	assert_int_equal(proc_list(&list, &n), 0);
 	for (size_t i = 0; i < n; i++)
-		if (list[i].state != 'Z' && list[i].state != 'T' &&
+		if (!strchr("ZXTt", list[i].state) &&
 		    proc_below(list, n, list[i].pid, getpid()))
 			count++;
 	return count;
