@@ -74,9 +74,10 @@ fi
 run_bg init "${box[@]}" --as-pid-1 -- limb-syncd init "${args[@]}"
 
 inside() {
-	local credentials=()
-	[ "$(id -u)" = 0 ] || credentials=(--preserve-credentials)
-	nsenter -t "$(pgrep -P "$(cat "$T/init.pid")")" "${credentials[@]}" -a "$@"
+	local how=(--all)
+	# The sandbox has no cgroup namespace, and the one it is in is not the user's to enter.
+	[ "$(id -u)" = 0 ] || how=(--preserve-credentials --user --mount --pid --ipc --uts --net)
+	nsenter -t "$(pgrep -P "$(cat "$T/init.pid")")" "${how[@]}" "$@"
 }
 
 daemon_pid() {

@@ -104,7 +104,8 @@ for name in $providers; do
 		jq -c "[.mask, .unsupported]" rebuilt
 		tree_list "$(root_of "$name")" >after
 		if jq -e "(.unsupported | length) == 0" rebuilt; then
-			same_tree tree.list after
+			masked="$(jq -r "if any(.mask[]; test(\"posix_acl\")) then \"system.posix_acl\" else \"//\" end" rebuilt)"
+			same_tree <(grep -av "^$masked" tree.list) <(grep -av "^$masked" after)
 		fi
 		verify_equal "$name"
 	'
