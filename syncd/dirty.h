@@ -54,7 +54,7 @@ enum item_flag {
 	ITEM_SCAN = 1 << 2,	/* found by listing, not by an event */
 	ITEM_MAPPED = 1 << 3,	/* some process maps it writable */
 	ITEM_LOOKED = 1 << 4,	/* st is what was seen */
-	ITEM_DEEP = 1 << 5,	/* and what is beneath it */
+	ITEM_DEEP = 1 << 5,	/* and what is beneath it: off once that is to be listed */
 	ITEM_REPLACES = 1 << 6, /* the round is over: what has the name may be replaced */
 };
 

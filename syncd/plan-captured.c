@@ -114,7 +114,7 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 		   const uint8_t *content, const uint8_t *text, uint32_t stream)
 {
 	struct emit_content sent = {.data = content, .stream = stream};
-	bool is_file = S_ISREG(c->st.mode), was_foreign = false;
+	bool is_file = S_ISREG(c->st.mode), deep = it->flags & ITEM_DEEP;
 	uint32_t e = 0, n = 0;
 	struct shadow_node sig;
 	struct node node;
@@ -169,24 +169,22 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	node.xattrs = text + c->xattrs;
 	node.xattrs_len = (uint32_t)c->xattrs_len;
 	if (n && plan_is_node(sy, n, &c->st)) {
-		was_foreign = shadow_node(&sy->shadow, n)->flags & SHADOW_FOREIGN;
+		deep |= !!(shadow_node(&sy->shadow, n)->flags & SHADOW_FOREIGN);
 		/* A stream that was only hashed: its bytes are those that are known. */
 		r = update(sy, n, &sig, &node, c, is_file && (content || stream) ? &sent : NULL);
 	} else {
 		r = emit_create(sy, it->dir, it->name, it->len, &sig, &node,
 				is_file ? &sent : NULL);
-		if (r == 0 && S_ISDIR(c->st.mode) && !plan_is_boundary(sy, &c->st))
-			plan_list_dir(sy, it,
-				      shadow_entry(&sy->shadow, shadow_find(&sy->shadow, it->dir,
-									    it->name, it->len))
-					      ->node,
-				      true);
+		e = r == 0 ? shadow_find(&sy->shadow, it->dir, it->name, it->len) : 0;
+		n = e ? shadow_entry(&sy->shadow, e)->node : 0;
+		deep = true;
 	}
 	if (r < 0) {
 		refuse(sy, it, r);
 		return;
 	}
-	if (was_foreign && S_ISDIR(c->st.mode) && !plan_is_boundary(sy, &c->st))
+	/* A scan may have met it since its look, and only that finds what no event told of. */
+	if (n && deep && S_ISDIR(c->st.mode) && !plan_is_boundary(sy, &c->st))
 		plan_list_dir(sy, it, n, true);
 	if (sy->scanning && is_file) {
 		sy->status.scanned_files++;

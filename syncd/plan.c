@@ -322,6 +322,7 @@ static void seen_same(struct sync *sy, struct item *it, uint32_t n)
 		}
 		if (!boundary && ((it->flags & ITEM_DEEP) || (!d->wd && !d->polled)))
 			plan_list_dir(sy, it, n, true);
+		it->flags &= (uint8_t)~ITEM_DEEP;
 	}
 	if (!content && !(node->flags & (SHADOW_RACY | SHADOW_TORN)) &&
 	    plan_stat_equal(sy, node, &it->st)) {
@@ -369,6 +370,7 @@ void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 	}
 	if (d && ((it->flags & ITEM_DEEP) || !d->wd))
 		plan_list_dir(sy, it, n, true);
+	it->flags &= (uint8_t)~ITEM_DEEP;
 	dirty_move(&sy->dirty, it, ITEM_WANTED);
 }
 

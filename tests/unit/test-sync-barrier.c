@@ -1,4 +1,5 @@
 /* A barrier ends when what was dirty is sent, or at its deadline with the names of the rest. */
+#include "syncd/plan.h"
 #include "tests/unit/sync-fixture.h"
 
 #include <sys/prctl.h>
@@ -147,6 +148,49 @@ static void test_many(void **state)
 	(void)brain_compare(&b, root);
 }
 
+static uint32_t node_of(const char *path)
+{
+	uint32_t e = sync_entry_at(b.sync, path, strlen(path));
+
+	assert_true(e != 0);
+	return shadow_entry(&b.sync->shadow, e)->node;
+}
+
+/* No event comes of it any more, and nobody knows: as after an overflow. */
+static void deaf(const char *dir)
+{
+	struct sync *sy = b.sync;
+
+	watch_remove(sy->watch, shadow_dir(&sy->shadow, node_of(dir))->wd);
+}
+
+/* A rescan that meets a directory between its look and its capture looks beneath it, too. */
+static void test_rescan_meets_wanted(void **state)
+{
+	struct sync *sy = b.sync;
+	struct item *it;
+
+	(void)state;
+	sh("mkdir d; echo 1 >d/known");
+	brain_sync(&b);
+	deaf("d");
+	sh("echo 1 >d/unheard");
+	sync_rescan(sy);
+	sync_pump(sy);
+	assert_int_equal(sy->lists_in_flight, 1);
+	/* The line is full meanwhile: nothing is captured. */
+	b.queued = SESSION_BULK_HIGH;
+	it = dirty_mark(&sy->dirty, ITEM_NAME, SHADOW_ROOT, "d", 1, 0, NULL);
+	assert_int_equal(stamp_at(root_fd, "d", &it->st), 0);
+	dirty_move(&sy->dirty, it, ITEM_WANTED);
+	while (sy->lists_in_flight)
+		brain_turn(&b);
+	assert_int_equal(it->state, ITEM_WANTED);
+	b.queued = 0;
+	sync_drained(sy);
+	(void)check();
+}
+
 /* The line is away: an answer at once. */
 static void test_away(void **state)
 {
@@ -164,8 +208,13 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_quiet),	      T(test_restless_file), T(test_deadline),
-		T(test_since_a_mark), T(test_many),	     T(test_away),
+		T(test_quiet),
+		T(test_restless_file),
+		T(test_deadline),
+		T(test_since_a_mark),
+		T(test_many),
+		T(test_away),
+		T(test_rescan_meets_wanted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
