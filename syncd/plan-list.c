@@ -9,8 +9,9 @@
 /* Mark of one listing on an entry: indices never reach the top bit. */
 #define SEEN (1u << 31)
 
-static void note_watch(struct sync *sy, uint32_t n, const struct scan_dir *d)
+static void note_watch(struct sync *sy, const struct item *list, const struct scan_dir *d)
 {
+	uint32_t n = list->dir;
 	struct shadow_dir *dir = shadow_dir(&sy->shadow, n);
 	uint32_t before = 0;
 
@@ -23,13 +24,14 @@ static void note_watch(struct sync *sy, uint32_t n, const struct scan_dir *d)
 		watch_remove(sy->watch, dir->wd);
 	dir->wd = d->wd;
 	sync_set_polled(sy, n, false);
-	/* Events came before we knew whose they were. */
+	/* Events came before we knew whose they were; who waits for this listing waits for what they
+	 * told. */
 	if (watch_bind(sy->watch, d->wd, n, &before))
-		(void)dirty_mark(&sy->dirty, ITEM_LIST, n, "", 0, 0, NULL);
+		(void)dirty_mark(&sy->dirty, ITEM_LIST, n, "", 0, 0, list);
 	/* One inode, two directories: only one of them is still where it was. */
 	if (before && before != n && shadow_attached(&sy->shadow, before)) {
 		shadow_dir(&sy->shadow, before)->wd = 0;
-		(void)dirty_mark(&sy->dirty, ITEM_LIST, before, "", 0, 0, NULL);
+		(void)dirty_mark(&sy->dirty, ITEM_LIST, before, "", 0, 0, list);
 	}
 }
 
@@ -130,7 +132,7 @@ void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 	}
 	if (d->error < 0 || !shadow_attached(&sy->shadow, dir)) {
 		if (d->wd && shadow_attached(&sy->shadow, dir))
-			note_watch(sy, dir, d);
+			note_watch(sy, it, d);
 		else if (d->wd)
 			watch_remove(sy->watch, d->wd);
 		plan_dir_failed(sy, it, d);
@@ -143,7 +145,7 @@ void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,
 	}
 	if (dir == SHADOW_ROOT)
 		sy->accepted = false;
-	note_watch(sy, dir, d);
+	note_watch(sy, it, d);
 	if (node->flags & SHADOW_UNREADABLE) {
 		cleanup_free char *path = shadow_path(&sy->shadow, dir, "", 0);
 

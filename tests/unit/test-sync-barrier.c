@@ -191,6 +191,51 @@ static void test_rescan_meets_wanted(void **state)
 	(void)check();
 }
 
+static void note_end(const struct sync_result *res, void *userdata)
+{
+	assert_int_equal(res->error, 0);
+	*(bool *)userdata = true;
+}
+
+/* What is made in a directory while it is listed for the first time is waited for: its events
+ * come before anybody knows whose they are. */
+static void test_made_while_listed(void **state)
+{
+	struct sync *sy = b.sync;
+	struct scan_listing l = {0};
+	struct scan_dir d;
+	struct item *list;
+	uint32_t n;
+	bool over = false;
+
+	(void)state;
+	sh("mkdir d");
+	brain_sync(&b);
+	n = node_of("d");
+	deaf("d");
+	shadow_dir(&sy->shadow, n)->wd = 0;
+	/* A worker's part is done here: it has read the names, and is not back yet. */
+	b.queued = SESSION_BULK_HIGH;
+	list = dirty_mark(&sy->dirty, ITEM_LIST, n, "", 0, ITEM_SCAN, NULL);
+	dirty_move(&sy->dirty, list, ITEM_LOOKING);
+	sync_scan_dir(sy, n, &d);
+	scan_list(sync_root_fd(sy), &d, sy->watch, &l);
+	assert_int_equal(d.error, 0);
+	sh("echo 1 >d/meanwhile");
+	assert_int_equal(sync_barrier(sy, 0, 0, 20000, note_end, &over), 0);
+	while (!list->bits)
+		brain_turn(&b);
+	plan_listed(sy, list, &d, &l);
+	scan_listing_done(&l);
+	free(d.path);
+	b.queued = 0;
+	sync_drained(sy);
+	while (!over)
+		brain_turn(&b);
+	assert_non_null(brain_lookup(&b, "d/meanwhile"));
+	(void)check();
+}
+
 /* The line is away: an answer at once. */
 static void test_away(void **state)
 {
@@ -215,6 +260,7 @@ int main(void)
 		T(test_many),
 		T(test_away),
 		T(test_rescan_meets_wanted),
+		T(test_made_while_listed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
