@@ -1,6 +1,7 @@
 #include "syncd/dirty.h"
 
 #include <assert.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 
@@ -268,13 +269,31 @@ void dirty_give(struct dirty *d, struct item *it, unsigned bit)
 		add_bits(d, &it->bits, 1u << bit, it->again_bits);
 }
 
+/* It is, or may be, a directory that is not watched: what is made in it raises no event. */
+static bool is_unwatched(const struct dirty *d, const struct item *it)
+{
+	const struct shadow_dir *dir;
+
+	if (it->kind == ITEM_LIST) {
+		dir = shadow_dir(d->shadow, it->dir);
+		return !dir || !dir->wd;
+	}
+	switch (it->state) {
+	case ITEM_ABSENT:
+	case ITEM_VERIFYING: return false; /* its name would raise one */
+	case ITEM_LOOKING: return true;
+	case ITEM_READY: return !(it->flags & ITEM_LOOKED) || S_ISDIR(it->st.mode);
+	default: return !it->st.mode || S_ISDIR(it->st.mode);
+	}
+}
+
 void dirty_assign(struct dirty *d, unsigned bit, uint64_t since, bool scans)
 {
 	for (int s = 0; s < ITEM_STATES; s++) {
 		for (struct item *it = dirty_first(d, s); it; it = dirty_after(d, it)) {
 			bool scan = scans && (it->kind == ITEM_LIST || (it->flags & ITEM_SCAN));
 
-			if (it->epoch > since || scan)
+			if (it->epoch > since || scan || is_unwatched(d, it))
 				dirty_give(d, it, bit);
 		}
 	}

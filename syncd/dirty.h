@@ -104,7 +104,8 @@ void dirty_retry(struct dirty *d, struct item *it);
 struct item *dirty_first(const struct dirty *d, enum item_state state); /* NULL = empty */
 struct item *dirty_after(const struct dirty *d, const struct item *it);
 
-/* Everything dirtied after `since`, and with `scans` every directory still to be listed. */
+/* Everything dirtied after `since`, and what may be a directory without a watch: no event tells
+ * what was made in that since. With `scans` every directory still to be listed. */
 void dirty_assign(struct dirty *d, unsigned bit, uint64_t since, bool scans);
 void dirty_give(struct dirty *d, struct item *it, unsigned bit); /* one item */
 void dirty_release(struct dirty *d, struct item *it, unsigned bit);

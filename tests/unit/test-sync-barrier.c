@@ -236,6 +236,32 @@ static void test_made_while_listed(void **state)
 	(void)check();
 }
 
+/* A job's end waits for what it made in a directory that is known since before and not watched
+ * yet: of that no event comes. */
+static void test_made_before_watched(void **state)
+{
+	struct sync *sy = b.sync;
+	bool over = false;
+	uint64_t mark;
+
+	(void)state;
+	brain_sync(&b);
+	b.queued = SESSION_BULK_HIGH;
+	sh("mkdir d");
+	while (!dirty_find(&sy->dirty, ITEM_NAME, SHADOW_ROOT, "d", 1))
+		brain_turn(&b);
+	mark = sync_mark(sy);
+	sh("echo 1 >d/f");
+	assert_int_equal(sync_barrier(sy, mark, 250, 20000, note_end, &over), 0);
+	brain_run_ms(&b, 300);
+	b.queued = 0;
+	sync_drained(sy);
+	while (!over)
+		brain_turn(&b);
+	assert_non_null(brain_lookup(&b, "d/f"));
+	(void)check();
+}
+
 /* The line is away: an answer at once. */
 static void test_away(void **state)
 {
@@ -261,6 +287,7 @@ int main(void)
 		T(test_away),
 		T(test_rescan_meets_wanted),
 		T(test_made_while_listed),
+		T(test_made_before_watched),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,6 +301,12 @@ static void test_barrier_bits(void **state)
 	a = dirty_mark(&d, ITEM_NAME, SHADOW_ROOT, "a", 1, 0, NULL);
 	d.epoch++;
 	c = dirty_mark(&d, ITEM_NAME, SHADOW_ROOT, "c", 1, 0, NULL);
+	/* As long as it may be a directory, it counts whenever it was marked. */
+	dirty_assign(&d, 2, 1, false);
+	assert_int_equal(d.waiting[2], 2);
+	dirty_release_all(&d, 2);
+	a->st.mode = S_IFREG | 0644;
+	a->flags |= ITEM_LOOKED;
 	dirty_assign(&d, 3, 1, false);
 	assert_int_equal(d.waiting[3], 1);
 	dirty_assign(&d, 4, 0, false);
