@@ -217,7 +217,7 @@ static void maybe_assign(struct barrier *b)
 	b->assigned = true;
 	b->marks = sy->dirty.marks;
 	if (sy->rescan_again)
-		sync_rescan(sy);
+		sync_rescan(sy, NULL);
 	dirty_assign(&sy->dirty, b->bit, b->since, sy->scanning);
 	/* What only rests to keep its cost down is wanted now, if one more try fits. It rests for
 	 * nine times what it costs. */
@@ -232,7 +232,7 @@ static void everything(struct barrier *b)
 	struct sync *sy = b->sy;
 
 	if (!sy->watch)
-		sync_rescan(sy);
+		sync_rescan(sy, NULL);
 	else
 		for (uint32_t i = 0; i < sy->n_polled; i++)
 			(void)dirty_mark(&sy->dirty, ITEM_LIST, sy->polled[i], "", 0, ITEM_SCAN,
@@ -264,7 +264,7 @@ static void barrier_start(struct barrier *b)
 	}
 	/* Without events nothing but a scan can tell. */
 	if (sy->watch)
-		sync_rescan(sy);
+		sync_rescan(sy, NULL);
 	b->cookie_came = true;
 	maybe_assign(b);
 }
@@ -375,7 +375,7 @@ static void on_tick(uv_timer_t *t)
 		if (!b->started && sync_may_send(sy))
 			barrier_start(b);
 		if (b->started && !b->cookie_came && now_ms - b->start_ms > COOKIE_LOST_MS) {
-			sync_rescan(sy);
+			sync_rescan(sy, NULL);
 			b->cookie_came = true;
 			maybe_assign(b);
 		}

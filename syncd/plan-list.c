@@ -112,7 +112,7 @@ static void look_for_rules(struct sync *sy, const struct item *it, const struct 
 		if (s->error == 0 && rules_is_name(text + s->name, s->len))
 			st = &s->st;
 	}
-	rules_look(sy, it->dir, st, it->flags & ITEM_DEEP);
+	rules_look(sy, it, st, it->flags & ITEM_DEEP);
 }
 
 void plan_listed(struct sync *sy, struct item *it, const struct scan_dir *d,

@@ -357,7 +357,7 @@ void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 	sy->emit.from = it;
 	if (plan_would_cycle(sy, it, n)) {
 		if (it->tries >= TRIES_MAX) {
-			sync_rescan(sy);
+			sync_rescan(sy, it);
 			dirty_done(&sy->dirty, it);
 			return;
 		}
@@ -387,7 +387,7 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 		return;
 	}
 	if (rules_is_name(it->name, it->len) && shadow_attached(&sy->shadow, it->dir))
-		rules_look(sy, it->dir, st, false);
+		rules_look(sy, it, st, false);
 	if (!shadow_attached(&sy->shadow, it->dir) ||
 	    sync_is_ignored(sy, it->dir, it->name, it->len, st)) {
 		dirty_done(&sy->dirty, it);
@@ -417,7 +417,7 @@ void plan_missing(struct sync *sy, struct item *it)
 	uint32_t e = 0;
 
 	if (it->dir && rules_is_name(it->name, it->len))
-		rules_look(sy, it->dir, NULL, false);
+		rules_look(sy, it, NULL, false);
 	if (it->dir && shadow_attached(&sy->shadow, it->dir))
 		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
 	if (!e) {

@@ -163,8 +163,9 @@ static bool file_add(struct sync *sy, uint32_t dir, const struct stamp *st)
 	return true;
 }
 
-void rules_look(struct sync *sy, uint32_t dir, const struct stamp *st, bool scanning)
+void rules_look(struct sync *sy, const struct item *it, const struct stamp *st, bool scanning)
 {
+	uint32_t dir = it->dir;
 	struct rules *ru = &sy->rules;
 	size_t i = file_of(ru, dir);
 	bool had = i < ru->n_files, has;
@@ -185,7 +186,7 @@ void rules_look(struct sync *sy, uint32_t dir, const struct stamp *st, bool scan
 	flag_dirs(sy, dir);
 	/* What is left out no more is found, and what is left out now is counted. */
 	if (had || !scanning)
-		sync_rescan(sy);
+		sync_rescan(sy, it);
 }
 
 void rules_count(struct sync *sy, uint32_t dir, uint32_t names, uint64_t bytes)
@@ -266,7 +267,7 @@ void rules_welcome(struct sync *sy, const Limbwire__Welcome *w)
 	make_anew(sy);
 	if (sy->filled) {
 		flag_dirs(sy, SHADOW_ROOT);
-		sync_rescan(sy);
+		sync_rescan(sy, NULL);
 	}
 }
 

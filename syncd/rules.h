@@ -22,6 +22,7 @@
 
 #define RULES_NAME ".limbignore"
 
+struct item;
 struct sync;
 
 struct rules_file {
@@ -45,9 +46,9 @@ struct rules {
 void rules_done(struct rules *ru);
 void rules_welcome(struct sync *sy, const Limbwire__Welcome *w);
 void rules_forget(struct sync *sy); /* the shadow begins anew */
-/* A name RULES_NAME was seen in dir, or st NULL: there is none. scanning: what is in dir is
- * looked at after this anyway. */
-void rules_look(struct sync *sy, uint32_t dir, const struct stamp *st, bool scanning);
+/* A name RULES_NAME was seen in the item's directory, or st NULL: there is none. scanning: what
+ * is in that is looked at after this anyway. Who waits for the item waits for what follows. */
+void rules_look(struct sync *sy, const struct item *it, const struct stamp *st, bool scanning);
 /* So many names of the directory are left out. */
 void rules_count(struct sync *sy, uint32_t dir, uint32_t names, uint64_t bytes);
 void rules_dir_left(struct sync *sy, uint32_t dir);

@@ -123,7 +123,8 @@ bool sync_root_ok(struct sync *sy);
 void sync_halt(struct sync *sy, const char *code, const char *detail);
 bool sync_is_ignored(const struct sync *sy, uint32_t dir, const char *name, size_t len,
 		     const struct stamp *st);
-void sync_rescan(struct sync *sy);
+/* Everything is looked at; from: the item that this derives from, or NULL. */
+void sync_rescan(struct sync *sy, const struct item *from);
 void sync_dir_left(uint32_t dir, void *userdata); /* shadow_dir_fn: a directory leaves the tree */
 void sync_dir_came(uint32_t dir, void *userdata);
 void sync_set_polled(struct sync *sy, uint32_t dir, bool polled);

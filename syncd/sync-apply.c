@@ -277,7 +277,7 @@ static void accept_root(struct sync *sy)
 	if (root_check(&sy->root) == 0 && sync_mark_ok(sy)) {
 		sync_unhalt(sy);
 		if (sy->filled)
-			sync_rescan(sy);
+			sync_rescan(sy, NULL);
 		return;
 	}
 	sync_unhalt(sy);

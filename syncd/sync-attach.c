@@ -164,7 +164,7 @@ void sync_run(struct sync *sy)
 	sy->phase = PHASE_RUNNING;
 	sy->first_scan = true;
 	sy->status.scanned_files = sy->status.scanned_bytes = 0;
-	sync_rescan(sy);
+	sync_rescan(sy, NULL);
 	if (!sy->accepted && shadow_dir(&sy->shadow, SHADOW_ROOT)->first &&
 	    root_is_empty(&sy->root))
 		sync_halt(sy, "root_emptied", "the root is empty, the journal's tree is not");

@@ -134,7 +134,7 @@ static void on_events(void *userdata)
 			sy->status.overflows++;
 			sy->dirty.marks++;
 			status_changed(sy);
-			sync_rescan(sy);
+			sync_rescan(sy, NULL);
 		} else if (barrier_is_cookie(sy, ev.wd)) {
 			pump_now = true;
 			if (ev.mask & IN_IGNORED)
@@ -177,7 +177,7 @@ void sync_start_watching(struct sync *sy)
 
 /* ---- scans ---- */
 
-void sync_rescan(struct sync *sy)
+void sync_rescan(struct sync *sy, const struct item *from)
 {
 	struct item *it;
 
@@ -189,8 +189,8 @@ void sync_rescan(struct sync *sy)
 		if (!sy->first_scan)
 			sy->status.rescans++;
 	}
-	it = dirty_mark(&sy->dirty, ITEM_LIST, SHADOW_ROOT, "", 0, ITEM_SCAN | ITEM_DEEP, NULL);
-	(void)dirty_mark(&sy->dirty, ITEM_NAME, 0, "", 0, ITEM_SCAN, NULL);
+	it = dirty_mark(&sy->dirty, ITEM_LIST, SHADOW_ROOT, "", 0, ITEM_SCAN | ITEM_DEEP, from);
+	(void)dirty_mark(&sy->dirty, ITEM_NAME, 0, "", 0, ITEM_SCAN, from);
 	if (it)
 		dirty_give(&sy->dirty, it, DIRTY_SCAN_BIT);
 	status_changed(sy);

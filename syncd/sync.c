@@ -136,7 +136,7 @@ void sync_pump(struct sync *sy)
 	if (!sync_may_send(sy))
 		return;
 	if (sy->rescan_again && sy->dirty.total < DIRTY_MAX / 2)
-		sync_rescan(sy);
+		sync_rescan(sy, NULL);
 	sy->emit.from = NULL;
 	next_ms = dirty_ripen(&sy->dirty, now_ms);
 	for (int i = 0; i < 2; i++) {

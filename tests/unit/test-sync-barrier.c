@@ -175,7 +175,7 @@ static void test_rescan_meets_wanted(void **state)
 	brain_sync(&b);
 	deaf("d");
 	sh("echo 1 >d/unheard");
-	sync_rescan(sy);
+	sync_rescan(sy, NULL);
 	sync_pump(sy);
 	assert_int_equal(sy->lists_in_flight, 1);
 	/* The line is full meanwhile: nothing is captured. */
@@ -262,6 +262,28 @@ static void test_made_before_watched(void **state)
 	(void)check();
 }
 
+/* What a rule leaves out no more was there before the barrier as much as the rule's end. */
+static void test_rule_ends(void **state)
+{
+	struct sync *sy = b.sync;
+	bool over = false;
+
+	(void)state;
+	sh("mkdir -p 1/2/3/4; echo x >1/2/3/4/left-out; echo left-out >.limbignore");
+	brain_sync(&b);
+	assert_null(brain_lookup(&b, "1/2/3/4/left-out"));
+	b.queued = SESSION_BULK_HIGH;
+	sh("echo >.limbignore");
+	assert_int_equal(sync_barrier(sy, 0, 0, 20000, note_end, &over), 0);
+	brain_run_ms(&b, 300);
+	b.queued = 0;
+	sync_drained(sy);
+	while (!over)
+		brain_turn(&b);
+	assert_non_null(brain_lookup(&b, "1/2/3/4/left-out"));
+	(void)check();
+}
+
 /* The line is away: an answer at once. */
 static void test_away(void **state)
 {
@@ -288,6 +310,7 @@ int main(void)
 		T(test_rescan_meets_wanted),
 		T(test_made_while_listed),
 		T(test_made_before_watched),
+		T(test_rule_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
