@@ -19,6 +19,8 @@ box=(bwrap --bind "$T/root" /w --bind "$T/run" /run "${libraries[@]}"
 	--ro-bind "$syncd" /bin/limb-syncd --ro-bind "$(command -v busybox)" /bin/busybox
 	--proc /proc --dev /dev --unshare-pid --die-with-parent --setenv PATH /bin
 	--setenv LIMB_TEST_ID "$LIMB_TEST_ID")
+# With another number, bwrap would put a second user namespace into the one that owns the rest.
+[ "$(id -u)" = 0 ] || box+=(--unshare-user --uid 0 --gid 0)
 args=(--dir /run/d --root /w --env "$env_id")
 
 # stream_start COMMAND...: the first 16 bytes are the start mark of the wire; it ends with its
@@ -74,10 +76,14 @@ fi
 run_bg init "${box[@]}" --as-pid-1 -- limb-syncd init "${args[@]}"
 
 inside() {
-	local how=(--all)
-	# The sandbox has no cgroup namespace, and the one it is in is not the user's to enter.
-	[ "$(id -u)" = 0 ] || how=(--preserve-credentials --user --mount --pid --ipc --uts --net)
-	nsenter -t "$(pgrep -P "$(cat "$T/init.pid")")" "${how[@]}" "$@"
+	local init name how=()
+	init=$(pgrep -P "$(cat "$T/init.pid")")
+	[ "$(id -u)" = 0 ] || how=(--preserve-credentials)
+	# Those that are its own: others are not a user's to enter.
+	for name in user mnt pid ipc uts net; do
+		[ "/proc/self/ns/$name" -ef "/proc/$init/ns/$name" ] || how+=("--${name/mnt/mount}")
+	done
+	nsenter -t "$init" "${how[@]}" "$@"
 }
 
 daemon_pid() {
