@@ -19,6 +19,7 @@ struct job {
 	char id[ENTRY_JOB_MAX + 1];
 	uint64_t incarnation;
 	char **argv, **envp;
+	char **run; /* what is run instead of argv, in a shell session; NULL: argv */
 	char *cwd, *principal, *key, *shell, *restart_of;
 	uint64_t timeout_ms;
 	bool stdin_open, tty, waits;

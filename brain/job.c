@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "brain/commit.h"
 #include "brain/link.h"
+#include "brain/shell.h"
 #include "wire/wire.pb-c.h"
 
 enum {
@@ -48,6 +49,7 @@ void job_free(struct job *j)
 		return;
 	strv_free(j->argv);
 	strv_free(j->envp);
+	strv_free(j->run);
 	free(j->cwd);
 	free(j->principal);
 	free(j->key);
@@ -330,7 +332,7 @@ static int job_send_start(struct job *j)
 	Limbwire__JobStart m = LIMBWIRE__JOB_START__INIT;
 	cleanup_free ProtobufCBinaryData *argv = NULL, *envp = NULL;
 
-	argv = bytes_array(j->argv, &m.n_argv);
+	argv = bytes_array(j->run ? j->run : j->argv, &m.n_argv);
 	envp = bytes_array(j->envp, &m.n_env);
 	if (!argv || !envp)
 		return -ENOMEM;
@@ -504,6 +506,12 @@ int job_start(struct env *env, const struct job_spec *spec, struct job **ret)
 	j->rows = spec->rows;
 	j->cols = spec->cols;
 	j->opened = true; /* there is no output yet */
+	if (spec->shell) {
+		j->run = shell_argv(env->inner_dir, spec->shell,
+				    spec->shell_interactive ? NULL : spec->argv, spec->shell_set,
+				    *spec->cwd);
+		ok = ok && j->run;
+	}
 	if (ok && j->argv && j->envp)
 		r = job_record_start(j);
 	if (r < 0) {

@@ -47,8 +47,11 @@ struct job_spec {
 	char **argv; /* NULL-terminated, as all of these; copied */
 	char **env;  /* NAME=value, complete */
 	const char *cwd;
-	const char *principal, *key, *shell; /* NULL: none */
-	const char *restart_of;		     /* the job that was stopped for it; NULL: none */
+	const char *principal, *key;
+	const char *shell;	/* the session's name (brain/shell.h); of these three NULL: none */
+	char **shell_set;	/* of env, what wins over the session; NULL: nothing */
+	bool shell_interactive; /* argv is not run */
+	const char *restart_of; /* the job that was stopped for it; NULL: none */
 	uint64_t timeout_ms;
 	bool stdin_open, tty;
 	bool waits; /* when nobody reads its output, it waits; else the middle is left out */

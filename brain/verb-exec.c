@@ -7,6 +7,7 @@
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/queue.h"
+#include "brain/shell.h"
 #include "brain/stream.h"
 #include "brain/verb.h"
 
@@ -92,7 +93,7 @@ static char **exec_env(struct call *call, struct env *env, char **user)
 
 static bool exec_refuse(struct call *call, struct env *env, char **argv, char **user)
 {
-	const char *key = call_str(call, "key");
+	const char *key = call_str(call, "key"), *shell = call_str(call, "shell");
 
 	for (char **u = user; u && *u; u++) {
 		if (strncmp(*u, "LIMB_", 5) == 0 || !strchr(*u, '=') || **u == '=') {
@@ -113,10 +114,10 @@ static bool exec_refuse(struct call *call, struct env *env, char **argv, char **
 			  INDEX_KEY_MAX);
 		return true;
 	}
-	if (call_str(call, "shell")) {
-		call_fail(call, "unsupported", env->name, "limb shell NAME",
-			  "this limbfs keeps no shell between commands; run them in one: "
-			  "sh -c 'cd DIR && ...'");
+	if (shell && !shell_name_ok(shell)) {
+		call_fail(call, "usage", env->name, NULL,
+			  "the name of a shell session has 1 to 64 letters, digits, '.', '_' or "
+			  "'-', and begins with a letter or digit");
 		return true;
 	}
 	return false;
@@ -209,6 +210,9 @@ static void exec_start(struct call *call, struct env *env, char **argv, char **u
 	}
 	spec.cwd = call_str(call, "cwd") ? call_str(call, "cwd") : "";
 	spec.key = call_str(call, "key");
+	spec.shell = call_str(call, "shell");
+	spec.shell_set = user;
+	spec.shell_interactive = call_bool(call, "interactive");
 	spec.timeout_ms = (uint64_t)MAX((int64_t)0, call_int(call, "timeout_ms", 0));
 	spec.stdin_open = call_bool(call, "stdin") || json_object_get(call->params, "stdin_text");
 	spec.tty = call_bool(call, "tty");
@@ -413,5 +417,7 @@ void verb_shell(struct call *call)
 
 	(void)json_object_set_new(call->params, "argv",
 				  json_pack("[s, s, s]", "/bin/sh", "-c", choose));
+	/* In a session: what it kept, then the same choice. */
+	(void)json_object_set_new(call->params, "interactive", json_true());
 	verb_exec(call);
 }

@@ -119,11 +119,4 @@ test_expect 'attach without a terminal follows, and gives the job no input and n
 	test "$(cat out)" = "<word>"
 '
 
-test_expect 'a shell that is kept between commands is refused clearly' '
-	for verb in "exec $name --shell s -- true" "shell $name --shell s"; do
-		expect_code 125 limb $verb --json </dev/null >out
-		jq -e ".error == \"unsupported\"" out
-	done
-'
-
 test_done
