@@ -29,6 +29,8 @@ for name in sh true cat ls id sleep head wc mkdir rm env ps dd seq; do
 	ln -s busybox "$rootfs/bin/$name"
 done
 at_exit 'podman rm -f -a >/dev/null 2>&1; umount "$T/podman/overlay" 2>/dev/null; true'
+# Without root podman keeps a process of the user's for ever; it is not the test's.
+have root || (cd / && env -u LIMB_TEST_ID podman unshare true) >/dev/null 2>&1
 if ! timeout 60 podman run --rm --network=none --rootfs "$rootfs:O" /bin/sh -c true 2>"$T/why"; then
 	umount "$T/podman/overlay" 2>/dev/null
 	skip_all "podman makes no container here: $(tail -n 1 "$T/why")"
@@ -62,7 +64,7 @@ test_expect 'the spec has limits, and a network when it asks' '
 	# An account without a cgroup of its own: podman makes it without limits.
 	if ! have root && ! limb create small --provider "container:$rootfs" --spec spec 2>err; then
 		grep "does not keep the limit .pids." err
-		test -z "$(podman ps -a -q)"
+		test "$(podman ps -a -q | wc -l)" = 1
 		exit 0
 	fi
 	have root || limb rm small
