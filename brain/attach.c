@@ -308,7 +308,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 static void said_clear(struct env *env)
 {
 	for (size_t i = 0; i < env->n_said; i++)
-		free(env->said[i].detail);
+		env_reason_done(&env->said[i]);
 	env->n_said = 0;
 }
 
@@ -344,9 +344,12 @@ int attach_on_status(struct env *env, const struct entry_head *e)
 		memcpy(to->code, r->code, sizeof(to->code));
 		to->code[sizeof(to->code) - 1] = 0;
 		to->since_ns = r->since_ns;
+		to->path = r->path_len ? strndup(path, r->path_len) : NULL;
 		to->detail = said_text(detail, r->detail_len, path, r->path_len);
 		if (to->detail)
 			env->n_said++;
+		else
+			env_reason_done(to);
 	}
 	env->mount_changed = s->mount_changed;
 	if (s->halted && !env->halted) {

@@ -5,6 +5,7 @@
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/queue.h"
+#include "brain/verb.h"
 #include "brain/view.h"
 
 static json_t *number(uint64_t n)
@@ -26,38 +27,57 @@ static json_t *hash_text(const uint8_t hash[SHA256_BYTES])
 	return json_string(text);
 }
 
+/* What to do about a reason; NAME stands for the environment. The first one that its code begins
+ * with. */
+static const struct {
+	const char *code, *step;
+} remedies[] = {
+	{"audit_difference", "limb verify NAME"},
+	{"instance_limit", "sysctl fs.inotify.max_user_instances=1024"},
+	{"journal_quota", "limb set NAME quota=BYTES"},
+	{"lies", "limb start NAME"},
+	{"line_down", "limb start NAME"},
+	{"mass_delete", "limb points NAME"},
+	{"mount_changed", "limb accept NAME PATH"},
+	{"no_space", "free space on the disk of the state directory"},
+	{"process_died", "limb start NAME"},
+	{"root_", "limb rebuild NAME"},
+	{"unreadable", "limb why NAME PATH"},
+	{"watch_limit", "sysctl fs.inotify.max_user_watches=1048576"},
+	{"", "limb inspect NAME"},
+};
+
+static json_t *remedy(const char *code, const char *name)
+{
+	const char *step, *at;
+	size_t i = 0;
+
+	while (strncmp(code, remedies[i].code, strlen(remedies[i].code)) != 0)
+		i++;
+	step = remedies[i].step;
+	at = strstr(step, "NAME");
+	if (!at)
+		return json_string(step);
+	return json_sprintf("%.*s%s%s", (int)(at - step), step, name, at + 4);
+}
+
 static void add_reasons(json_t *list, const struct env *env, const struct env_reason *rs, size_t n)
 {
 	char when[CLOCK_TEXT_MAX];
 
 	for (size_t i = 0; i < n; i++) {
-		const char *code = rs[i].code;
-		json_t *steps = json_array(), *o = json_object();
+		json_t *o = json_pack("{s:s, s:s, s:[o], s:s}", "code", rs[i].code, "detail",
+				      rs[i].detail ? rs[i].detail : "", "next_steps",
+				      remedy(rs[i].code, env->name), "since_at",
+				      clock_format(when, rs[i].since_ns));
 
-		if (strncmp(code, "root_", 5) == 0)
-			(void)json_array_append_new(steps,
-						    json_sprintf("limb rebuild %s", env->name));
-		else if (strcmp(code, "watch_limit") == 0)
-			(void)json_array_append_new(
-				steps, json_string("sysctl fs.inotify.max_user_watches=1048576"));
-		else if (strcmp(code, "instance_limit") == 0)
-			(void)json_array_append_new(
-				steps, json_string("sysctl fs.inotify.max_user_instances=1024"));
-		else if (strcmp(code, "mount_changed") == 0)
-			(void)json_array_append_new(steps,
-						    json_sprintf("limb accept %s PATH", env->name));
-		else
-			(void)json_array_append_new(steps,
-						    json_sprintf("limb inspect %s", env->name));
-		set(o, "code", json_string(code));
-		set(o, "detail", json_string(rs[i].detail ? rs[i].detail : ""));
-		set(o, "next_steps", steps);
-		set(o, "since_at", json_string(clock_format(when, rs[i].since_ns)));
+		if (o && rs[i].path)
+			verb_put_bytes(o, "path", rs[i].path, strlen(rs[i].path));
 		(void)json_array_append_new(list, o);
 	}
 }
 
-static json_t *reasons(const struct env *env)
+json_t *env_json_reasons(const struct env *env)
 {
 	json_t *list = json_array();
 
@@ -148,7 +168,7 @@ json_t *env_json_inspect(struct env *env)
 	set(o, "id", json_string(uuid));
 	set(o, "provider", json_string(env->provider));
 	set(o, "state", json_string(env_state_name(env_state(env))));
-	set(o, "reasons", reasons(env));
+	set(o, "reasons", env_json_reasons(env));
 	set(o, "incarnation", number(env->incarnation));
 	set(o, "created_at", json_string(clock_format(when, env->created_ns)));
 	set(o, "root", json_string(env->root ? env->root : ""));
@@ -196,7 +216,7 @@ json_t *env_json_status(struct env *env)
 	set(o, "incarnation", number(env->incarnation));
 	set(o, "state", json_string(env_state_name(env_state(env))));
 	set(o, "view", json_string(view_state(env)));
-	set(o, "reasons", reasons(env));
+	set(o, "reasons", env_json_reasons(env));
 	set(o, "age_ms", number(env->last_word_ms ? now - env->last_word_ms : 0));
 	set(o, "seq", number(seq));
 	set(o, "environment_seq", number(seq));

@@ -454,10 +454,17 @@ void env_close(struct env *env)
 		(void)close(take_fd(&env->log_fd));
 }
 
+void env_reason_done(struct env_reason *r)
+{
+	free(r->detail);
+	free(r->path);
+	*r = (struct env_reason){0};
+}
+
 static void reasons_free(struct env_reason *r, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		free(r[i].detail);
+		env_reason_done(&r[i]);
 }
 
 void env_free(struct env *env)
@@ -618,7 +625,7 @@ void env_clear_reason(struct env *env, const char *code)
 			env->reasons[kept++] = env->reasons[i];
 			continue;
 		}
-		free(env->reasons[i].detail);
+		env_reason_done(&env->reasons[i]);
 	}
 	env->n_reasons = kept;
 }

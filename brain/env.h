@@ -62,6 +62,7 @@ struct removal_run {
 struct env_reason {
 	char code[32];
 	char *detail; /* owned */
+	char *path;   /* owned; NULL: of all, or of more than one */
 	int64_t since_ns;
 };
 
@@ -226,6 +227,7 @@ void env_lied(struct env *env, const char *fmt, ...) _printf_(2, 3);
  * deletions that led up to this are not meant for the tree. rebuild_from is the position
  * before them, and a rebuild takes that. */
 void env_root_gone(struct env *env);
+void env_reason_done(struct env_reason *r);
 bool env_has_reason(const struct env *env, const char *code);
 void env_clear_reason(struct env *env, const char *code); /* NULL: all */
 
@@ -236,5 +238,6 @@ int env_read_begin(struct env *env, struct index_txn **ret);
 /* Objects of the command-line contract; new references, NULL only without memory. */
 json_t *env_json_inspect(struct env *env);
 json_t *env_json_status(struct env *env);
+json_t *env_json_reasons(const struct env *env); /* [REASON] */
 
 #endif

@@ -230,3 +230,33 @@ bool queue_dir_is_empty(struct env *env, uint64_t dir)
 	index_read_end(t);
 	return !e.found;
 }
+
+static bool is_above(const char *dir, const char *path)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(dir, path, n) == 0 && path[n] == '/';
+}
+
+bool queue_find(const struct env *env, const char *path, struct queue_change *ret)
+{
+	const struct item *exact = NULL, *above = NULL, *it;
+
+	for (it = env->queue ? env->queue->head : NULL; it; it = it->next) {
+		const char *to = it->to_path ? it->to_path : "";
+
+		if (strcmp(it->path, path) == 0 || strcmp(to, path) == 0)
+			exact = it;
+		else if (is_above(it->path, path) || is_above(to, path))
+			above = it;
+	}
+	it = exact ? exact : above;
+	if (it)
+		*ret = (struct queue_change){.change = it->in.number,
+					     .seq = it->durable ? it->seq : 0,
+					     .kind = it->in.kind,
+					     .error = it->error,
+					     .path = it->path,
+					     .since_ns = it->since_ns};
+	return it != NULL;
+}

@@ -50,6 +50,17 @@ struct queue_entry {
 int queue_seen(struct env *env, const char *path, struct queue_entry *ret, size_t *ret_missing);
 bool queue_dir_is_empty(struct env *env, uint64_t dir);
 
+/* Of the changes that wait or were refused, the last one about this path, or else about what it
+ * lies in; false: there is none. path is lent until something is added or over. */
+struct queue_change {
+	uint64_t change, seq; /* seq 0: not durable yet */
+	uint8_t kind;	      /* enum intent_kind */
+	int error;	      /* as in struct queue_refused; 0: it waits */
+	const char *path;
+	int64_t since_ns;
+};
+bool queue_find(const struct env *env, const char *path, struct queue_change *ret);
+
 /* ---- adding ---- */
 
 /* Its number is set, all else given; copied. fn (may be NULL): durable, or r < 0 and it is not.

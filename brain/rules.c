@@ -6,6 +6,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "brain/commit.h"
+#include "brain/verb.h"
 
 enum { LINES_MAX = 1000 };
 
@@ -68,6 +69,21 @@ static char *file_name(const struct ignore_file *f)
 	if (f->person)
 		return strdup("");
 	return asprintf(&s, "%s%s.limbignore", f->dir, *f->dir ? "/" : "") < 0 ? NULL : s;
+}
+
+json_t *rules_hit_json(const struct ignore_hit *hit)
+{
+	cleanup_free char *file = file_name(hit->file), *line = line_of(hit->rule);
+	json_t *o = json_object();
+
+	if (hit->file->person)
+		(void)json_object_set_new(o, "file", json_string("spec"));
+	else if (file)
+		verb_put_bytes(o, "file", file, strlen(file));
+	(void)json_object_set_new(o, "line", json_integer(hit->rule->line));
+	if (line)
+		verb_put_bytes(o, "pattern", line, strlen(line));
+	return o;
 }
 
 static int record(struct env *env)

@@ -16,6 +16,8 @@
 const char *rules_judge(const json_t *spec);
 /* Fills in what the spec says; *ret_lines is to be freed by the caller when it was sent. */
 void rules_welcome(struct env *env, Limbwire__Welcome *w, ProtobufCBinaryData **ret_lines);
+/* The contract's {file, line, pattern}; new reference. */
+json_t *rules_hit_json(const struct ignore_hit *hit);
 int rules_on_ignores(struct env *env, const struct entry_head *e);
 
 #endif

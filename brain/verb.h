@@ -34,6 +34,7 @@ void verb_cp(struct call *call);
 void verb_mv(struct call *call);
 void verb_rm(struct call *call);
 void verb_restore(struct call *call);
+void verb_why(struct call *call);
 
 /* For tools: text by lines, ENTRY of one path, search; a file written, or edited. */
 void verb_file_read(struct call *call);

@@ -46,6 +46,7 @@ const struct verb verbs[] = {
 	{"up", verb_up},
 	{"verify", verb_verify},
 	{"wait", verb_wait},
+	{"why", verb_why},
 	{NULL, NULL},
 };
 /* clang-format on */

@@ -45,6 +45,37 @@ void render_down(const struct render *r, const json_t *result)
 		render_fields(r, result, c, ARRAY_SIZE(c));
 }
 
+/* One line each that says what to do. */
+static void remedies(const struct render *r, const json_t *reasons)
+{
+	const json_t *reason, *step;
+	size_t i, k;
+
+	json_array_foreach(reasons, i, reason)
+	{
+		json_array_foreach(json_object_get(reason, "next_steps"), k, step)
+		{
+			json_t *o = json_pack("{s:O}", "step", step);
+
+			titled(r, "  remedy: ", o, "step");
+			json_decref(o);
+		}
+	}
+}
+
+/* A slow look at everything, whatever was announced: in a healthy system it finds nothing. */
+static void sweep_line(const struct render *r, const json_t *env, const json_t *counts)
+{
+	char period[RENDER_SHORT_MAX];
+
+	if (integer(counts, "sweep_period_ms") <= 0)
+		return;
+	render_text(r, env, "environment");
+	(void)fprintf(r->out, ": the sweep looks at all within %s; it found %lld differences\n",
+		      render_ms_text(period, (double)integer(counts, "sweep_period_ms")),
+		      (long long)integer(counts, "audit_differences"));
+}
+
 void render_status(const struct render *r, const json_t *result)
 {
 	static const struct column c[] = {
@@ -71,11 +102,12 @@ void render_status(const struct render *r, const json_t *result)
 			{"unapplied", "changes that the environment refused"},
 			{"pending_changes", "changes on their way"},
 			{"polled_directories", "directories polled for want of watches"},
-			{"audit_differences", "differences found by the sweep"},
 			{"ignored_names", "names left out by rules (.limbignore, spec)"},
 		};
 		const json_t *n = json_object_get(env, "counts");
 
+		remedies(r, json_object_get(env, "reasons"));
+		sweep_line(r, env, n);
 		for (size_t k = 0; k < ARRAY_SIZE(counts); k++) {
 			if (integer(n, counts[k].field) <= 0)
 				continue;
@@ -376,6 +408,30 @@ void render_conflicts(const struct render *r, const json_t *result)
 	}
 	render_table(r, list, c, ARRAY_SIZE(c));
 	json_decref(list);
+}
+
+void render_why(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"  origin", "origin", CELL_TEXT, false},
+		{"  seq", "seq", CELL_INTEGER, false},
+		{"  age", "age_ms", CELL_MS, false},
+		{"  durability", "durability", CELL_TEXT, false},
+		{"  conflict", "conflict_id", CELL_TEXT, false},
+		{"  job", "job_id", CELL_TEXT, false},
+		{"  is now", "now_path", CELL_NAME, false},
+		{"  reason", "reasons", CELL_REASONS, false},
+	};
+	struct render line = *r;
+
+	render_text(r, result, "environment");
+	(void)fputs(": ", r->out);
+	render_text(r, result, "state");
+	(void)fputs("  ", r->out);
+	line.nul = false;
+	render_name(&line, result, "path");
+	render_fields(r, result, c, ARRAY_SIZE(c));
+	remedies(r, json_object_get(result, "reasons"));
 }
 
 void render_points(const struct render *r, const json_t *result)

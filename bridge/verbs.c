@@ -245,6 +245,8 @@ const struct verb verb_table[] = {
 		"conflicts/conflict_id"},
 	{"resolve", "say which version of a conflict stays", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, resolve_flags, NULL, render_seq, "seq"},
+	{"why", "how one path is, and what to do about it", HANDLE_DAEMON, EFFECT_READ,
+		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, "ok", render_why, "state"},
 	{"retry", "ask again for a change that was refused", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG, {"path", VALUE_PATH, false, "PATH"}}, NULL, NULL, render_seq, "seq"},
 	{"drop", "give up a change that was refused", HANDLE_DAEMON, EFFECT_DESTROY,

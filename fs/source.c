@@ -250,7 +250,7 @@ int source_record(struct source *s, uint64_t seq, uint16_t *ret_type, struct buf
 {
 	cleanup_close int fd = file_open_dir(s->env_fd, "log");
 
-	return fd < 0 ? fd : log_read_one(fd, seq, ret_type, body);
+	return fd < 0 ? fd : log_read_one(fd, seq, ret_type, NULL, body);
 }
 
 /* ---- the store ---- */

@@ -336,6 +336,35 @@ int index_lookup(struct index_txn *t, uint64_t parent, const char *name, size_t 
 	return 0;
 }
 
+int index_last_entry(struct index_txn *t, uint64_t parent, const char *name, size_t len,
+		     uint64_t at, uint64_t *ret_node, uint64_t *ret_died)
+{
+	MDB_cursor *cursor;
+	MDB_val key, v;
+	uint64_t born;
+	struct key k;
+	int r;
+
+	if (len == 0 || len > NODE_NAME_MAX || memchr(name, 0, len))
+		return -ENOENT;
+	key_past_dirent(&k, parent, name, len, at == INDEX_NOW ? at : at + 1);
+	r = txn_cursor(t, TABLE_PAST_DIRENT, &cursor);
+	if (r < 0)
+		return r;
+	key = key_val(&k);
+	r = mdb_cursor_get(cursor, &key, &v, MDB_SET_RANGE);
+	r = index_error(mdb_cursor_get(cursor, &key, &v, r == MDB_SUCCESS ? MDB_PREV : MDB_LAST));
+	if (r < 0)
+		return r;
+	if (key.mv_size != k.len || memcmp(key.mv_data, k.b, k.len - 8) != 0)
+		return -ENOENT;
+	r = dirent_row_parse(&v, ret_node, &born);
+	if (r < 0)
+		return r;
+	*ret_died = get_be64((const uint8_t *)key.mv_data + k.len - 8);
+	return 0;
+}
+
 int index_lookup_path(struct index_txn *t, const char *path, size_t len, uint64_t at,
 		      uint64_t *ret_node)
 {

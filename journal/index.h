@@ -137,6 +137,10 @@ int index_find_content(struct index_txn *t, uint64_t node, const uint8_t sha256[
 		       struct content_ref *ret);
 int index_lookup(struct index_txn *t, uint64_t parent, const char *name, size_t len, uint64_t at,
 		 uint64_t *ret_node);
+/* The entry of this name that went last with record `at` or before it: what it led to, and the
+ * record with which it went. -ENOENT: none did. */
+int index_last_entry(struct index_txn *t, uint64_t parent, const char *name, size_t len,
+		     uint64_t at, uint64_t *ret_node, uint64_t *ret_died);
 /* Path from the root, components separated by '/' (empty ones are passed over, so "" is the
  * root), no link followed. -ENOENT, -ENOTDIR. */
 int index_lookup_path(struct index_txn *t, const char *path, size_t len, uint64_t at,

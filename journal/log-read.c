@@ -341,7 +341,8 @@ int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq)
 	return 0;
 }
 
-static int read_one(struct segment_scan *s, uint64_t seq, uint16_t *ret_type, struct buf *body)
+static int read_one(struct segment_scan *s, uint64_t seq, uint16_t *ret_type, int64_t *ret_time_ns,
+		    struct buf *body)
 {
 	struct segment_record rec;
 	int r;
@@ -362,12 +363,16 @@ static int read_one(struct segment_scan *s, uint64_t seq, uint16_t *ret_type, st
 	if (rec.blank)
 		return -ENODATA;
 	r = buf_add(body, rec.salted + RECORD_SALT_BYTES, rec.h.body_len - RECORD_SALT_BYTES);
-	if (r >= 0)
-		*ret_type = rec.h.type;
+	if (r < 0)
+		return r;
+	*ret_type = rec.h.type;
+	if (ret_time_ns)
+		*ret_time_ns = rec.h.time_ns;
 	return r;
 }
 
-int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, struct buf *body)
+int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, int64_t *ret_time_ns,
+		 struct buf *body)
 {
 	cleanup_free uint64_t *firsts = NULL;
 	cleanup_close int fd = -1;
@@ -387,7 +392,7 @@ int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, struct buf *body)
 	if (r < 0)
 		return r;
 	segment_scan_init(&s, fd, h.tag);
-	r = read_one(&s, seq, ret_type, body);
+	r = read_one(&s, seq, ret_type, ret_time_ns, body);
 	segment_scan_done(&s);
 	return r;
 }

@@ -112,7 +112,8 @@ void log_reader_ids(const struct log_reader *rd, struct log_ids *ret);
 int log_seq_at(int dir_fd, int64_t time_ns, uint64_t *ret_seq);
 /* One record, found in the same way: its body, without salt, appended. Its hash is checked, the
  * chain is not. -ENOENT; -ENODATA: it was purged. */
-int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, struct buf *body);
+int log_read_one(int dir_fd, uint64_t seq, uint16_t *ret_type, int64_t *ret_time_ns,
+		 struct buf *body); /* ret_time_ns may be NULL */
 
 /* ---- verifying ---- */
 

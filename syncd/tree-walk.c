@@ -240,7 +240,18 @@ static bool is_wanted(const struct tree_walk *w, const char *path)
 	if (!w->args.n_paths)
 		return true;
 	for (size_t i = 0; i < w->args.n_paths; i++)
-		if (leads(w->args.paths[i], path) || leads(path, w->args.paths[i]))
+		if (leads(path, w->args.paths[i]) ||
+		    (!w->args.flat && leads(w->args.paths[i], path)))
+			return true;
+	return false;
+}
+
+static bool is_entered(const struct tree_walk *w, const char *path)
+{
+	if (!w->args.flat)
+		return true;
+	for (size_t i = 0; i < w->args.n_paths; i++)
+		if (strcmp(path, w->args.paths[i]) != 0 && leads(path, w->args.paths[i]))
 			return true;
 	return false;
 }
@@ -341,7 +352,7 @@ static int visit(struct tree_walk *w)
 	r = same_as(w, &st, &it->same_as);
 	if (r < 0)
 		return r;
-	if (S_ISDIR(st.mode) && !is_boundary(w, &st)) {
+	if (S_ISDIR(st.mode) && !is_boundary(w, &st) && is_entered(w, it->path)) {
 		r = push(w, it->path, w->number);
 		if (r == -ENOMEM)
 			return r;

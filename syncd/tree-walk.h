@@ -32,6 +32,7 @@ struct tree_walk_args {
 	uint64_t device, mount, private_inode; /* the root's; a directory to skip */
 	uint32_t unheld;
 	bool hash;
+	bool flat;		     /* nothing beneath the paths */
 	const struct ignore *ignore; /* lent, unchanged meanwhile */
 	char **paths;		     /* lent; only these subtrees and what leads to them */
 	size_t n_paths;

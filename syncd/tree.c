@@ -7,10 +7,11 @@
 #include "syncd/plan.h"
 #include "syncd/tree-walk.h"
 
-enum { PART_ENTRIES = 512 };
+enum { PART_ENTRIES = 512, TREES_MAX = 4 };
 
 struct tree {
 	struct sync *sy;
+	struct tree *next;
 	uv_work_t req;
 	bool busy, lost, ended;
 	bool durable; /* the file system is to be synced first */
@@ -28,8 +29,12 @@ struct tree {
 
 static void tree_free(struct tree *t)
 {
-	if (t->sy->trees == t)
-		t->sy->trees = NULL;
+	for (struct tree **p = &t->sy->trees; *p; p = &(*p)->next) {
+		if (*p == t) {
+			*p = t->next;
+			break;
+		}
+	}
 	tree_walk_free(t->walk);
 	ignore_done(&t->ignore);
 	for (size_t i = 0; i < t->n_paths; i++)
@@ -155,24 +160,26 @@ static void next_step(struct tree *t)
 
 void tree_drained(struct sync *sy)
 {
-	if (sy->trees && !sy->trees->busy)
-		next_step(sy->trees);
+	for (struct tree *t = sy->trees, *next; t; t = next) {
+		next = t->next;
+		if (!t->busy)
+			next_step(t);
+	}
 }
 
 void tree_detached(struct sync *sy)
 {
-	struct tree *t = sy->trees;
-
-	if (!t)
-		return;
-	t->lost = true;
-	if (!t->busy)
-		tree_free(t);
+	for (struct tree *t = sy->trees, *next; t; t = next) {
+		next = t->next;
+		t->lost = true;
+		if (!t->busy)
+			tree_free(t);
+	}
 }
 
 void tree_free_all(struct sync *sy)
 {
-	if (sy->trees)
+	while (sy->trees)
 		tree_free(sy->trees);
 }
 
@@ -201,6 +208,7 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 			sy->root.dir_st.device == sy->root.st.device ? sy->root.dir_st.inode : 0,
 		.unheld = sy->root.unheld,
 		.hash = get->hash,
+		.flat = get->flat,
 	};
 	int r;
 
@@ -224,6 +232,7 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 		tree_free(t);
 		return r;
 	}
+	t->next = sy->trees;
 	sy->trees = t;
 	next_step(t);
 	return 0;
@@ -231,9 +240,12 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 
 void sync_on_tree_get(struct sync *sy, const Limbwire__TreeGet *get)
 {
+	unsigned n = 0;
 	int r = -EBUSY;
 
-	if (!sy->trees)
+	for (const struct tree *t = sy->trees; t; t = t->next)
+		n++;
+	if (n < TREES_MAX)
 		r = root_check(&sy->root);
 	if (r == 0)
 		r = tree_new(sy, get);

@@ -297,6 +297,34 @@ static void check_contents(struct index_txn *t, uint64_t last)
 	}
 }
 
+/* The entry of a name that went last is one that was there until then, and none went later. */
+static void check_last_entries(struct index_txn *t, uint64_t at)
+{
+	for (uint64_t dir = 1; dir < NODES; dir++) {
+		for (unsigned k = 0; k < NAMES; k++) {
+			uint64_t died_m = 0, node = 0, died = 0;
+			int r = index_last_entry(t, dir, names[k], strlen(names[k]), at, &node,
+						 &died);
+
+			for (uint64_t d = at; d && !died_m; d--) {
+				const struct m_entry *e = m_find(&copies[d], dir, k);
+				const struct m_entry *was = m_find(&copies[d - 1], dir, k);
+
+				if (was && was->node && (!e || e->node != was->node))
+					died_m = d;
+			}
+			if (r == -ENOENT) {
+				assert_int_equal(died_m, 0);
+				continue;
+			}
+			assert_int_equal(r, 0);
+			assert_true(died && died <= at && died >= died_m);
+			assert_non_null(m_find(&copies[died - 1], dir, k));
+			assert_int_equal(m_find(&copies[died - 1], dir, k)->node, node);
+		}
+	}
+}
+
 static void check_all(struct journal *j, uint64_t last)
 {
 	struct index_txn *t;
@@ -311,6 +339,7 @@ static void check_all(struct journal *j, uint64_t last)
 	for (uint64_t at = 0; at <= last; at += 1 + rnd(10)) {
 		check_lookups(t, &copies[at], at);
 		check_listings(t, &copies[at], at);
+		check_last_entries(t, at);
 	}
 	check_contents(t, last);
 	check_tree(t, &copies[last], INDEX_NOW);

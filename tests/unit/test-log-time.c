@@ -68,12 +68,12 @@ static void check_bodies(void)
 
 	for (unsigned i = 0; i < RECORDS; i += 1 + (unsigned)rand_r(&seed) % 20) {
 		buf_clear(&body);
-		assert_int_equal(log_read_one(scratch, i + 1, &type, &body), 0);
+		assert_int_equal(log_read_one(scratch, i + 1, &type, NULL, &body), 0);
 		assert_int_equal(type, RECORD_CHANGE);
 		assert_int_equal(get_le32(buf_data(&body)), i + 1);
 	}
-	assert_int_equal(log_read_one(scratch, 0, &type, &body), -ENOENT);
-	assert_int_equal(log_read_one(scratch, RECORDS + 1, &type, &body), -ENOENT);
+	assert_int_equal(log_read_one(scratch, 0, &type, NULL, &body), -ENOENT);
+	assert_int_equal(log_read_one(scratch, RECORDS + 1, &type, NULL, &body), -ENOENT);
 }
 
 static void one_segment(void **state)
