@@ -58,6 +58,7 @@ struct brain {
 	int64_t started_ns;
 	char *helper_dir; /* where limb-ingest, limb-fs ... are: pkglibexecdir or the build tree */
 	bool in_build_tree;
+	mode_t umask;	  /* of whoever started limbd: for what runs in environments */
 	char *syncd_path; /* limb-syncd on this machine */
 	bool stopping;
 	unsigned pack_works;		/* helper threads that make or close packs */

@@ -255,7 +255,7 @@ int main(int argc, char **argv)
 	log_init("limbd");
 	if (parse_args(argc, argv) < 0)
 		return 2;
-	(void)umask(077);
+	brain.umask = umask(077);
 	(void)signal(SIGPIPE, SIG_IGN);
 	/* Commit rounds of many environments sync at once. */
 	(void)setenv("UV_THREADPOOL_SIZE", "16", 0);

@@ -1,9 +1,12 @@
 #include "brain/provider.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/text.h"
 
 enum { ANSWER_MAX = 1 << 20 };
 
@@ -179,14 +182,50 @@ static void run_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 		(void)uv_read_stop(s);
 }
 
-static char *provider_file(struct env *env)
+static char *provider_file(const struct brain *b, const char *provider)
 {
 	char name[80];
 
-	if (strchr(env->provider, '/'))
-		return strdup(env->provider);
-	(void)snprintf(name, sizeof(name), "providers/%s", env->provider);
-	return brain_helper(env->brain, name);
+	if (strchr(provider, '/'))
+		return strdup(provider);
+	(void)snprintf(name, sizeof(name), "providers/%s", provider);
+	return brain_helper(b, name);
+}
+
+char *provider_judge(const struct brain *b, const char *provider)
+{
+	cleanup_free char *file = provider_file(b, provider);
+	char shown[256], *why = NULL;
+	struct stat st;
+	int r = 0;
+
+	if (!file)
+		return strdup("out of memory");
+	if (stat(file, &st) < 0 || access(file, X_OK) < 0)
+		r = -errno;
+	else if (!S_ISREG(st.st_mode))
+		r = -EISDIR;
+	if (r == 0)
+		return NULL;
+	(void)text_escape_into(shown, sizeof(shown), provider, strlen(provider));
+	if (strchr(provider, '/'))
+		r = asprintf(
+			&why,
+			"the provider '%s' cannot be run (%s); it has to be an executable, see "
+			"limb-provider(7)",
+			shown, r == -EISDIR ? "not a file" : strerror(-r));
+	else
+		r = asprintf(
+			&why,
+			"there is no provider '%s'; there are bwrap, local, container, ssh and "
+			"command, and others by the path of their executable",
+			shown);
+	return r < 0 ? strdup("out of memory") : why;
+}
+
+bool provider_is_here(const char *provider)
+{
+	return strcmp(provider, "local") == 0 || strcmp(provider, "bwrap") == 0;
 }
 
 static json_t *provider_request(struct env *env, json_t *extra, uint64_t deadline_ms)
@@ -244,14 +283,19 @@ static int run_spawn(struct run *run, const char *file)
 		.stdio = io,
 		.stdio_count = 3,
 	};
+	/* What is started there makes files as the user would. (All that limbd itself makes
+	 * has its mode said.) */
+	mode_t own = umask(run->env->brain->umask);
+	int r = uv_spawn(run->env->brain->loop, &run->process, &o);
 
-	return uv_spawn(run->env->brain->loop, &run->process, &o);
+	(void)umask(own);
+	return r;
 }
 
 int provider_run(struct env *env, const char *verb, json_t *extra, uint64_t deadline_ms,
 		 provider_fn fn, void *userdata)
 {
-	cleanup_free char *file = provider_file(env);
+	cleanup_free char *file = provider_file(env->brain, env->provider);
 	json_t *request = provider_request(env, extra, deadline_ms);
 	struct run *run = calloc(1, sizeof(*run));
 	uv_buf_t b;

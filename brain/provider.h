@@ -3,9 +3,9 @@
  * out, an end by the deadline (limb-provider(7)).
  *
  * A provider named without '/' is one of ours (providers/ beside limbd or in
- * pkglibexecdir), else the user's own executable.  It runs with limbd's user, a
- * minimal environment, and its stderr in limbd's log.  The answer is bounded
- * (1 MiB) and must be one JSON object.
+ * pkglibexecdir), else the user's own executable.  It runs as limbd's user, with
+ * limbd's environment and the umask that limbd was started with, and its stderr in
+ * limbd's log.  The answer is bounded (1 MiB) and must be one JSON object.
  */
 #ifndef BRAIN_PROVIDER_H
 #define BRAIN_PROVIDER_H
@@ -19,6 +19,12 @@ struct provider_error {
 	const char *detail; /* names the provider and the verb */
 	json_t *next_steps; /* array or NULL; borrowed */
 };
+
+/* NULL, or a sentence about what stands in its way (malloc'ed): there is none of that name, or
+ * the file cannot be run. */
+char *provider_judge(const struct brain *b, const char *provider);
+/* Its roots are directories of this machine, named by nothing but their path. */
+bool provider_is_here(const char *provider);
 
 /* answer is borrowed; NULL when err is set. */
 typedef void (*provider_fn)(struct env *env, const struct provider_error *err, json_t *answer,

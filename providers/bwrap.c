@@ -162,6 +162,7 @@ static _Noreturn void become_bwrap(const struct provider_call *call, const char 
 	    (userns_fd >= 0 && dup2(b, USERNS_FD) < 0))
 		_exit(126);
 	provider_set_limits(SANDBOX_PROCESSES);
+	(void)umask(022); /* a machine of its own, whoever started limbd */
 	(void)execve(program, argv, env);
 	_exit(127);
 }
