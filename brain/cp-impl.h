@@ -38,6 +38,7 @@ struct copy {
 	uint64_t wanted_seq;
 
 	/* out */
+	uint64_t point; /* INDEX_NOW, or as it was then */
 	bool to_stdout, drained_wait, out_over;
 	struct content_ref ref;
 
@@ -51,6 +52,9 @@ struct copy {
 };
 
 void copy_fail(struct copy *c, int r, const char *what); /* answers, frees */
+void copy_fail_inner(struct copy *c, int r);		 /* the same, because of its path there */
+/* What copy_fail() says in place of `what`: cannot read '...'. */
+void copy_problem(struct copy *c, const char *what, const char *path);
 void copy_ok(struct copy *c, uint64_t seq);
 char *cp_join(const char *a, const char *b);	/* with a '/' where both are there */
 void copy_queued(struct copy *c, uint64_t seq); /* the same: accepted, not applied */

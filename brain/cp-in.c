@@ -50,8 +50,11 @@ static int list_dir(struct copy *c, const char *below)
 
 	if (!path)
 		return -ENOMEM;
-	if (!d)
-		return -errno;
+	if (!d) {
+		r = -errno;
+		copy_problem(c, "read", path);
+		return r;
+	}
 	while (r == 0 && (errno = 0, e = readdir(d))) {
 		cleanup_free char *child = NULL;
 		struct stat st;
@@ -72,10 +75,13 @@ void cp_list(struct copy *c)
 {
 	struct stat st;
 
+	copy_problem(c, "read", c->host);
 	c->result = stat(c->host, &st) < 0 ? -errno : list_add(c, "", st.st_mode);
 	for (size_t i = 0; c->result == 0 && i < c->n_items; i++)
 		if (S_ISDIR(c->items[i].mode))
 			c->result = list_dir(c, c->items[i].path);
+	if (c->result == 0)
+		c->problem[0] = 0;
 }
 
 static void list_work(uv_work_t *w)
@@ -138,7 +144,7 @@ static int item_step(struct copy *c)
 
 	if (!host || !inner)
 		return -ENOMEM;
-	(void)snprintf(c->problem, sizeof(c->problem), "cannot copy '%.200s'", it->path);
+	copy_problem(c, "copy to", inner);
 	if (S_ISDIR(it->mode)) {
 		c->item_sent = true;
 		return put_apply(c, inner, it->mode, NULL);
@@ -154,8 +160,11 @@ static int item_step(struct copy *c)
 	if (c->fd < 0) {
 		c->fd = open(host,
 			     O_RDONLY | O_CLOEXEC | O_NONBLOCK | (it->path[0] ? O_NOFOLLOW : 0));
-		if (c->fd < 0)
-			return -errno;
+		if (c->fd < 0) {
+			r = -errno;
+			copy_problem(c, "read", host);
+			return r;
+		}
 	}
 	piece = malloc(PIECE);
 	if (!piece)

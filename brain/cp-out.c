@@ -21,6 +21,7 @@ static int out_file(struct out_writer *o, const char *path, const struct index_n
 	uint64_t at = 0;
 	int r;
 
+	copy_problem(o->c, "write", *path ? path : o->c->host);
 	fd = *path ? beneath_open(o->top, path, O_WRONLY | O_CREAT | O_TRUNC, 0600)
 		   : open(o->c->host, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -55,7 +56,7 @@ static int out_entry(const char *path, size_t len, const struct index_node *n, u
 	(void)same_as;
 	if (!p)
 		return -ENOMEM;
-	(void)snprintf(o->c->problem, sizeof(o->c->problem), "cannot write '%.200s'", p);
+	copy_problem(o->c, "write", p);
 	if (n->n.type == NODE_TYPE_FILE)
 		return out_file(o, p, n);
 	r = beneath_open_parent(o->top, p, &parent, &name);
@@ -84,16 +85,17 @@ static void out_work(uv_work_t *w)
 	r = env_read_begin(c->env, &o.t);
 	if (r < 0)
 		goto out;
-	r = index_lookup_path(o.t, c->inner, strlen(c->inner), INDEX_NOW, &node);
+	r = index_lookup_path(o.t, c->inner, strlen(c->inner), c->point, &node);
 	if (r == 0)
-		r = index_get_node(o.t, node, INDEX_NOW, &n);
+		r = index_get_node(o.t, node, c->point, &n);
 	if (r == 0 && n.n.type == NODE_TYPE_FILE) {
 		r = out_file(&o, "", &n);
 	} else if (r == 0 && n.n.type == NODE_TYPE_DIRECTORY) {
+		copy_problem(c, "make the directory", c->host);
 		r = mkdir(c->host, 0755) < 0 && errno != EEXIST ? -errno : 0;
 		if (r == 0) {
 			o.top = open(c->host, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-			r = o.top < 0 ? -errno : index_walk(o.t, node, INDEX_NOW, out_entry, &o);
+			r = o.top < 0 ? -errno : index_walk(o.t, node, c->point, out_entry, &o);
 		}
 	} else if (r == 0) {
 		r = -EINVAL;
@@ -112,8 +114,10 @@ static void out_worked(uv_work_t *w, int status)
 
 	(void)status;
 	c->env->threads--;
-	if (c->result < 0)
+	if (c->result < 0 && c->problem[0])
 		copy_fail(c, c->result, "cannot be copied");
+	else if (c->result < 0)
+		copy_fail_inner(c, c->result);
 	else
 		copy_ok(c, env_seq(c->env));
 }
@@ -182,9 +186,9 @@ static int take_ref(struct copy *c)
 	r = env_read_begin(c->env, &t);
 	if (r < 0)
 		return r;
-	r = index_lookup_path(t, c->inner, strlen(c->inner), INDEX_NOW, &node);
+	r = index_lookup_path(t, c->inner, strlen(c->inner), c->point, &node);
 	if (r == 0)
-		r = index_get_node(t, node, INDEX_NOW, &n);
+		r = index_get_node(t, node, c->point, &n);
 	if (r == 0)
 		r = n.n.type == NODE_TYPE_FILE	      ? 0
 		    : n.n.type == NODE_TYPE_DIRECTORY ? -EISDIR
@@ -204,9 +208,7 @@ static void out_synced(struct env *env, const struct barrier_result *res, void *
 	if (c->to_stdout) {
 		r = take_ref(c);
 		if (r < 0) {
-			copy_fail(c, r,
-				  r == -EIO ? "its journal cannot be read"
-					    : "there is no such file");
+			copy_fail_inner(c, r);
 			return;
 		}
 		c->call->on_drained = piece_drained;
@@ -221,6 +223,6 @@ void cp_out_begin(struct copy *c)
 {
 	struct barrier_result none = {.r = -ENOTCONN};
 
-	if (barrier_run(c->env, CP_SYNC_MS, out_synced, c) < 0)
+	if (c->point != INDEX_NOW || barrier_run(c->env, CP_SYNC_MS, out_synced, c) < 0)
 		out_synced(c->env, &none, c);
 }

@@ -50,7 +50,7 @@ static int keep_item(struct copy *c, struct keep *k, size_t i)
 		return -ENOMEM;
 	th->n.type = node_type_of_mode(it->mode);
 	th->n.mode = it->mode & 07777;
-	(void)snprintf(c->problem, sizeof(c->problem), "cannot copy '%.200s'", it->path);
+	copy_problem(c, "read", host);
 	if (th->n.type == NODE_TYPE_SYMLINK) {
 		n = readlink(host, target, sizeof(target) - 1);
 		th->target = n < 0 ? NULL : strndup(target, (size_t)n);
@@ -132,7 +132,7 @@ static int want_one(struct copy *c, size_t i)
 		return 0;
 	if (!inner)
 		return -ENOMEM;
-	(void)snprintf(c->problem, sizeof(c->problem), "cannot copy to '%.200s'", inner);
+	copy_problem(c, "copy to", inner);
 	c->wanted++;
 	r = want_put(c->env, inner, n, 0, one_durable, c);
 	if (r < 0)

@@ -170,15 +170,61 @@ static const char *error_code(const struct job *j)
 	}
 }
 
+/* Why the first word of a command is none, where the errno alone would not say. */
+static const char *why_no_program(const struct job *j)
+{
+	switch (j->error) {
+	case ENOENT:
+		return strchr(j->argv[0], '/')
+			       ? "it, or the interpreter that it names, is not there"
+			       : "no directory of its PATH has it";
+	case EACCES: return "it is not a file that may be executed";
+	case ENOEXEC: return "it is neither a program nor a script that begins with #!";
+	default: return strerror(j->error);
+	}
+}
+
+static const char *why_no_directory(const struct job *j)
+{
+	switch (j->error) {
+	case ENOENT: return "there is no such directory";
+	case ENOTDIR: return "that is no directory";
+	case EXDEV:
+	case ELOOP: return "it lies outside the root";
+	case EIO: return "see limb ls"; /* known from the record, which has no number */
+	default: return strerror(j->error);
+	}
+}
+
+/* One sentence; what limb-syncd says is the step that failed, or a sentence already. */
+static int error_text(const struct job *j, struct buf *b)
+{
+	const char *step = j->error_detail ? j->error_detail : "";
+	char shown[512];
+
+	if (strchr(step, ' '))
+		return buf_printf(b, "%s", step);
+	if (strcmp(step, "cwd") == 0)
+		return buf_printf(b, "the command cannot start in '%s': %s",
+				  text_escape_into(shown, sizeof(shown), j->cwd, strlen(j->cwd)),
+				  why_no_directory(j));
+	(void)text_escape_into(shown, sizeof(shown), j->argv[0], strlen(j->argv[0]));
+	if (strcmp(step, "exec") == 0)
+		return buf_printf(b, "cannot run '%s': %s", shown, why_no_program(j));
+	return buf_printf(b, "cannot run '%s': %s%s%s", shown, step, *step ? ": " : "",
+			  strerror(j->error));
+}
+
 static void put_error(json_t *o, const struct job *j)
 {
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	const char *code = j->over ? error_code(j) : NULL;
-	const char *detail = j->error_detail ? j->error_detail : "";
 
 	if (!code)
 		return;
 	set(o, "error", json_string(code));
-	job_put_text(o, "detail", detail, strlen(detail));
+	(void)error_text(j, &b);
+	job_put_text(o, "detail", buf_data(&b), buf_len(&b));
 }
 
 json_t *job_json_exec(struct job *j, uint64_t max, bool with_output)

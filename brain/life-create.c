@@ -12,6 +12,7 @@
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
+#include "brain/provider.h"
 #include "brain/rules.h"
 #include "brain/state.h"
 #include "brain/view.h"
@@ -31,7 +32,10 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 	char name[80], detail[512], code[40], step[300];
 
 	(void)err;
-	(void)snprintf(step, sizeof(step), "%s", l->step[0] ? l->step : "limb doctor");
+	(void)snprintf(step, sizeof(step), "%s",
+		       l->step[0]		       ? l->step
+		       : strcmp(l->code, "usage") == 0 ? "limb help create"
+						       : "limb doctor");
 	(void)snprintf(name, sizeof(name), "%s", env->name);
 	(void)snprintf(code, sizeof(code), "%s", l->code);
 	(void)snprintf(detail, sizeof(detail), "%s", l->detail);
@@ -406,7 +410,7 @@ const char *life_judge_dir(struct brain *b, const char *dir, char **ret)
 	if (stat(real, &st) < 0)
 		return strerror(errno);
 	if (!S_ISDIR(st.st_mode))
-		return "that is not a directory";
+		return "that is not a directory; choose one";
 	if (strcmp(real, "/") == 0)
 		return "the whole machine cannot be an environment's root; choose a directory in "
 		       "it";
@@ -510,13 +514,18 @@ static bool judge(struct call *call, struct request *q)
 	struct brain *b = call->brain;
 	const char *from = call_str(call, "from"), *root = call_str(call, "root");
 	const char *provider = call_str(call, "provider"), *why, *colon;
+	cleanup_free char *unknown = NULL;
 	const struct env *other;
+	char shown[256];
 
 	q->name = call_str(call, "name");
 	if (!q->name || !text_name_ok(q->name)) {
-		call_fail(call, "usage", NULL, "limb create box",
-			  "a name is 1 to 63 of a-z, 0-9, '_', '-', and begins with a letter or "
-			  "digit");
+		call_fail(
+			call, "usage", NULL, "limb create box",
+			"'%s' is no name for one: 1 to 63 of a-z, 0-9, '_', '-', beginning with a "
+			"letter or digit",
+			q->name ? text_escape_into(shown, sizeof(shown), q->name, strlen(q->name))
+				: "");
 		return false;
 	}
 	if (env_find(b, q->name)) {
@@ -532,10 +541,12 @@ static bool judge(struct call *call, struct request *q)
 		return false;
 	}
 	if (from || root) {
-		why = life_judge_dir(b, from ? from : root, from ? &q->from : &q->root);
+		const char *dir = from ? from : root;
+
+		why = life_judge_dir(b, dir, from ? &q->from : &q->root);
 		if (why) {
 			call_fail(call, "invalid_path", q->name, NULL, "'%s': %s",
-				  from ? from : root, why);
+				  text_escape_into(shown, sizeof(shown), dir, strlen(dir)), why);
 			return false;
 		}
 	}
@@ -551,6 +562,19 @@ static bool judge(struct call *call, struct request *q)
 	colon = strchr(provider, ':');
 	q->provider = colon ? strndup(provider, (size_t)(colon - provider)) : strdup(provider);
 	q->target = colon ? strdup(colon + 1) : NULL;
+	unknown = q->provider ? provider_judge(b, q->provider) : NULL;
+	if (unknown) {
+		call_fail(call, "file_not_found", q->name, "limb help create", "%s", unknown);
+		return false;
+	}
+	if (q->target && provider_is_here(q->provider)) {
+		call_fail(
+			call, "usage", q->name, "limb create NAME --root DIR",
+			"the provider '%s' takes no target; --root DIR uses a directory in place, "
+			"--from DIR copies one",
+			q->provider);
+		return false;
+	}
 	return judge_spec(call, q);
 }
 

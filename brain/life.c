@@ -268,10 +268,7 @@ static void on_info(struct env *env, const struct provider_error *err, json_t *a
 
 void life_provider_create(struct life *l, life_next_fn next)
 {
-	struct provider_error err = {"io_error",
-				     "cannot run its provider; `limb create` knows bwrap, local, "
-				     "container, ssh, command, or the path of an executable",
-				     NULL};
+	struct provider_error err = {"io_error", "cannot run its provider", NULL};
 
 	l->next = next;
 	if (provider_run(l->env, "info", NULL, INFO_MS, on_info, l) < 0)

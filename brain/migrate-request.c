@@ -2,14 +2,10 @@
 #include "brain/migrate-impl.h"
 
 #include "brain/link.h"
+#include "brain/provider.h"
 #include "brain/verb.h"
 
 /* ---- judging the request ---- */
-
-static bool is_of_this_machine(const char *provider)
-{
-	return strcmp(provider, "local") == 0 || strcmp(provider, "bwrap") == 0;
-}
 
 /* HOST of HOST:/DIRECTORY, and whatever else is no path. */
 static size_t host_length(const char *target)
@@ -105,6 +101,7 @@ static int judge_jobs(struct call *call, struct env *env, enum move_jobs *ret)
 static struct env *judge_target(struct call *call, struct env *env)
 {
 	const char *to = call_str(call, "to"), *colon;
+	cleanup_free char *unknown = NULL;
 	struct env *guest = NULL;
 	int r;
 
@@ -131,7 +128,10 @@ static struct env *judge_target(struct call *call, struct env *env)
 	colon = strchr(to, ':');
 	guest->provider = colon ? strndup(to, (size_t)(colon - to)) : strdup(to);
 	guest->target = colon ? strdup(colon + 1) : NULL;
-	if (guest->provider && is_of_this_machine(guest->provider)) {
+	unknown = guest->provider ? provider_judge(env->brain, guest->provider) : NULL;
+	if (unknown) {
+		call_fail(call, "file_not_found", env->name, "limb help migrate", "%s", unknown);
+	} else if (guest->provider && provider_is_here(guest->provider)) {
 		if (judge_root(call, env, guest))
 			return guest;
 	} else if (guest->provider && !is_there_already(env, guest)) {

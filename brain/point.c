@@ -185,14 +185,18 @@ void verb_label(struct call *call)
 	const char *label = call_str(call, "label");
 	struct env *env = verb_env(call);
 	struct labelling *l;
+	char shown[256];
 	uint64_t at;
 
 	if (!env)
 		return;
 	if (!label || !text_label_ok(label) || strcmp(label, "consistent") == 0) {
 		call_fail(call, "usage", env->name, NULL,
-			  "a label has letters, digits, '.', '_' and '-', begins with a letter or "
-			  "'_', has at most 63, and is not HEAD, now or consistent");
+			  "'%s' is no label: letters, digits, '.', '_' and '-', at most 63, "
+			  "beginning "
+			  "with a letter or '_', and not HEAD, now or consistent",
+			  text_escape_into(shown, sizeof(shown), label ? label : "",
+					   label ? strlen(label) : 0));
 		return;
 	}
 	if (!point_of_call(call, env, "at", &at))

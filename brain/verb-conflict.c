@@ -433,6 +433,7 @@ static void verdict(struct call *call, bool retry)
 	struct env *env = verb_env(call);
 	const char *path = call_str(call, "path");
 	struct verdict *v;
+	char shown[300];
 	int r;
 
 	if (!env)
@@ -455,7 +456,8 @@ static void verdict(struct call *call, bool retry)
 		return;
 	if (r == -ENOENT)
 		call_fail(call, "file_not_found", env->name, "limb status NAME",
-			  "environment '%s' has refused no change of that path", env->name);
+			  "environment '%s' has refused no change of '%s'", env->name,
+			  text_escape_into(shown, sizeof(shown), v->path, strlen(v->path)));
 	else
 		verb_fail_errno(call, env, r, "the decision cannot be recorded");
 	verdict_free(v);

@@ -11,7 +11,9 @@
 
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "brain/link.h"
+#include "brain/point.h"
 #include "brain/want.h"
 
 static void pause_closed(uv_handle_t *h)
@@ -52,6 +54,21 @@ void copy_fail(struct copy *c, int r, const char *what)
 		  c->env->name, c->problem[0] ? c->problem : what,
 		  r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
 	copy_free(c);
+}
+
+void copy_fail_inner(struct copy *c, int r)
+{
+	copy_detach(c);
+	verb_fail_path(c->call, c->env, r, c->inner, "cannot be copied");
+	copy_free(c);
+}
+
+void copy_problem(struct copy *c, const char *what, const char *path)
+{
+	char shown[256];
+
+	(void)snprintf(c->problem, sizeof(c->problem), "cannot %s '%s'", what,
+		       text_escape_into(shown, sizeof(shown), path, strlen(path)));
 }
 
 void copy_ok(struct copy *c, uint64_t seq)
@@ -165,8 +182,7 @@ void verb_cp(struct call *call)
 	if (!src || !dst ||
 	    (into && (strncmp(dst, name, strlen(name)) != 0 || dst[strlen(name)] != ':'))) {
 		call_fail(call, "usage", name, "limb help cp",
-			  "cp wants SRC and NAME:PATH, or NAME:PATH and DST; the past cannot be "
-			  "copied yet");
+			  "cp wants SRC and NAME:PATH, or NAME[@POINT]:PATH and DST");
 		return;
 	}
 	if (into && !link_up(env) && !want_is_away(env)) {
@@ -188,6 +204,10 @@ void verb_cp(struct call *call)
 	if (!c->inner) {
 		copy_free(c);
 		return; /* answered */
+	}
+	if (!point_of_call(call, env, "point", &c->point)) {
+		copy_free(c);
+		return;
 	}
 	call->op = c;
 	r = !c->host ? -ENOMEM : into ? copy_into(c, src) : copy_out(c, dst);

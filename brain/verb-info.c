@@ -105,16 +105,39 @@ void verb_fail_errno(struct call *call, struct env *env, int r, const char *what
 		  r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
 }
 
+void verb_fail_path(struct call *call, struct env *env, int r, const char *path, const char *what)
+{
+	json_t *fields = json_object();
+	char shown[512];
+
+	verb_put_bytes(fields, "path", path, strlen(path));
+	(void)text_escape_into(shown, sizeof(shown), path, strlen(path));
+	if (r == -ENOENT || r == -ENOTDIR)
+		call_fail_with(call, verb_code(r), fields, env->name,
+			       "limb ls NAME:", "there is no '%s' in environment '%s'%s", shown,
+			       env->name,
+			       r == -ENOTDIR ? "; what is above it is no directory" : "");
+	else
+		call_fail_with(call, verb_code(r), fields, env->name,
+			       r == -ETIMEDOUT ? "limb status" : "limb ls NAME:",
+			       "environment '%s': '%s' %s: %s", env->name, shown, what,
+			       r == -ETIMEDOUT ? "no answer before its deadline"
+			       : r == -EXDEV   ? "a link on the way leads out of the root"
+					       : strerror(-r));
+}
+
 char *verb_path(struct call *call, struct env *env, const char *path)
 {
 	size_t root = env->root ? strlen(env->root) : 0, n = 0;
-	char *out;
+	const char *given = path;
+	char *out, shown[512];
 
 	if (path[0] == '/') {
 		if (!root || strncmp(path, env->root, root) != 0 ||
 		    (path[root] && path[root] != '/')) {
-			call_fail(call, "invalid_path", env->name, NULL,
-				  "the path lies outside the root '%s' of environment '%s'",
+			call_fail(call, "invalid_path", env->name, "give it relative to the root",
+				  "the path '%s' lies outside the root '%s' of environment '%s'",
+				  text_escape_into(shown, sizeof(shown), given, strlen(given)),
 				  env->root ? env->root : "", env->name);
 			return NULL;
 		}
@@ -131,8 +154,12 @@ char *verb_path(struct call *call, struct env *env, const char *path)
 		if (len == 2 && memcmp(path, "..", 2) == 0) {
 			if (n == 0) {
 				free(out);
-				call_fail(call, "invalid_path", env->name, NULL,
-					  "the path leaves the root of environment '%s' by '..'",
+				call_fail(call, "invalid_path", env->name,
+					  "give it relative to the root",
+					  "the path '%s' leaves the root of environment '%s' by "
+					  "'..'",
+					  text_escape_into(shown, sizeof(shown), given,
+							   strlen(given)),
 					  env->name);
 				return NULL;
 			}
@@ -377,9 +404,7 @@ static void ls_path(struct call *call, struct env *env, const char *path, uint64
 	}
 	if (r < 0) {
 		json_decref(l.entries);
-		call_fail(call, verb_code(r), env->name, "limb ls",
-			  "environment '%s' has no such file: %s", env->name,
-			  r == -EXDEV ? "a link on the way leads out of the root" : strerror(-r));
+		verb_fail_path(call, env, r, path, "cannot be listed");
 		return;
 	}
 	o = json_object();

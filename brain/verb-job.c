@@ -103,6 +103,7 @@ void verb_attach(struct call *call)
 static int which_stream(struct call *call)
 {
 	const char *name = call_str(call, "stream");
+	char shown[80];
 
 	if (!json_object_get(call->params, "stream"))
 		return 0;
@@ -110,7 +111,8 @@ static int which_stream(struct call *call)
 		return 1;
 	if (name && strcmp(name, "stderr") == 0)
 		return 2;
-	call_fail(call, "usage", NULL, NULL, "a stream is stdout or stderr");
+	call_fail(call, "usage", NULL, "limb help logs", "a stream is stdout or stderr, not '%s'",
+		  name ? text_escape_into(shown, sizeof(shown), name, strlen(name)) : "");
 	return -1;
 }
 
@@ -418,12 +420,14 @@ void verb_signal(struct call *call)
 {
 	const char *text = call_str(call, "signal");
 	int sig = text ? parse_signal(text) : 0, r;
+	char name[24], shown[80];
 	struct job *job;
-	char name[24];
 
 	if (sig == 0) {
 		call_fail(call, "usage", NULL, NULL,
-			  "a signal is a name such as TERM, or a number below %d", NSIG);
+			  "'%s' is no signal: write a name such as TERM, or a number below %d",
+			  text ? text_escape_into(shown, sizeof(shown), text, strlen(text)) : "",
+			  NSIG);
 		return;
 	}
 	job = call_job(call);

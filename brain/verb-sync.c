@@ -27,6 +27,8 @@ struct ask {
 	struct call *call;
 	uint64_t begun_ms;
 	char *path;
+	char *to;	   /* mv */
+	const char *fails; /* what is said of the path when it is refused */
 	size_t files;
 	struct env *applying; /* counted there */
 };
@@ -49,6 +51,7 @@ static void ask_free(struct ask *a)
 	if (a->applying)
 		a->applying->applying[ORIGIN_BRAIN_]--;
 	free(a->path);
+	free(a->to);
 	free(a);
 }
 
@@ -63,6 +66,24 @@ static void ask_applies(struct ask *a, struct env *env, Limbwire__Apply *m)
 static void ask_fail(struct ask *a, struct env *env, int r, const char *what)
 {
 	verb_fail_errno(a->call, env, r, what);
+	ask_free(a);
+}
+
+/* The environment, or what waits for it, says no to a path. */
+static void ask_refused(struct ask *a, struct env *env, int r)
+{
+	char from[256], to[256];
+
+	(void)text_escape_into(from, sizeof(from), a->path, strlen(a->path));
+	if (a->to && (r == -ENOENT || r == -ENOTDIR))
+		call_fail(a->call, verb_code(r), env->name,
+			  "limb ls NAME:", "environment '%s' has no '%s', or no directory for '%s'",
+			  env->name, from, text_escape_into(to, sizeof(to), a->to, strlen(a->to)));
+	else if (!a->files && r == -ENOENT)
+		call_fail(a->call, "file_not_found", env->name, "limb status NAME",
+			  "environment '%s' waits for no word about '%s'", env->name, from);
+	else
+		verb_fail_path(a->call, env, r, a->path, a->fails);
 	ask_free(a);
 }
 
@@ -133,8 +154,17 @@ void verb_sync(struct call *call)
 
 static void verify_done(struct env *env, int r, json_t *result, void *userdata)
 {
+	const char *path = json_string_value(result);
 	struct ask *a = userdata;
+	char shown[300];
 
+	if (r < 0 && path) {
+		call_fail(a->call, "file_not_found", env->name,
+			  "limb ls NAME:", "environment '%s': neither side has '%s'", env->name,
+			  text_escape_into(shown, sizeof(shown), path, strlen(path)));
+		ask_free(a);
+		return;
+	}
 	if (r < 0) {
 		ask_fail(a, env, r, "it cannot be verified");
 		return;
@@ -204,8 +234,8 @@ static void done_durable(struct env *env, const struct barrier_result *res, void
 		return;
 	}
 	o = json_pack("{s:s, s:I}", "environment", env->name, "seq", (json_int_t)res->seq);
-	if (a->path && text_utf8_ok(a->path, strlen(a->path)))
-		(void)json_object_set_new(o, "path", json_string(a->path));
+	if (a->path)
+		verb_put_bytes(o, "path", a->path, strlen(a->path));
 	if (a->files) {
 		(void)json_object_set_new(o, "files", json_integer((json_int_t)a->files));
 		(void)json_object_set_new(o, "bytes", json_integer(0));
@@ -218,19 +248,15 @@ static void done_answered(struct env *env, int r, const struct entry_head *e, vo
 {
 	const struct entry_done *d = (const struct entry_done *)e;
 	struct ask *a = userdata;
-	char text[ENTRY_TEXT_MAX + 1];
 
 	if (r == 0 && d->error) {
-		r = -d->error;
-		(void)snprintf(text, sizeof(text), "%.*s",
-			       (int)MIN(d->len, (uint32_t)ENTRY_TEXT_MAX), (const char *)(d + 1));
-		ask_fail(a, env, r, text[0] ? text : "it cannot be done there");
+		ask_refused(a, env, -d->error);
 		return;
 	}
 	if (r == 0)
 		r = barrier_run(env, SYNC_MS, done_durable, a);
 	if (r < 0)
-		ask_fail(a, env, r, "it cannot be done there");
+		ask_refused(a, env, r);
 }
 
 static void ask_send(struct ask *a, struct env *env, enum wire_type type, ProtobufCMessage *m,
@@ -271,6 +297,7 @@ void verb_accept(struct call *call)
 		return;
 	}
 	a->path = path;
+	a->fails = "cannot be accepted";
 	m.path = (ProtobufCBinaryData){strlen(path), (uint8_t *)path};
 	d.verb = (char *)"accept";
 	d.path = m.path;
@@ -317,7 +344,7 @@ static void ask_queued(struct ask *a, struct env *env, int r)
 	if (r == -EALREADY)
 		ask_accepted(0, env_seq(env), a);
 	else if (r < 0)
-		ask_fail(a, env, r, "it cannot be done there");
+		ask_refused(a, env, r);
 }
 
 /* Changes are queued for it: it is away, or others wait. */
@@ -335,9 +362,8 @@ void verb_mv(struct call *call)
 	bool queue;
 	struct env *env = env_to_change(call, &queue);
 	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
-	cleanup_free char *to = NULL;
+	char *from, *to;
 	struct ask *a;
-	char *from;
 
 	if (!env)
 		return;
@@ -355,9 +381,12 @@ void verb_mv(struct call *call)
 	a = to ? ask_new(call) : NULL;
 	if (!a) {
 		free(from);
+		free(to);
 		return;
 	}
 	a->path = from;
+	a->to = to;
+	a->fails = "cannot be renamed";
 	a->files = 1;
 	if (queue) {
 		ask_queued(a, env, want_move(env, from, to, ask_accepted, a));
@@ -401,6 +430,7 @@ void verb_rm(struct call *call)
 		return;
 	}
 	a->path = clean;
+	a->fails = "cannot be removed";
 	a->files = 1;
 	if (queue) {
 		ask_queued(a, env, want_remove(env, clean, ask_accepted, a));

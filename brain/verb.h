@@ -51,6 +51,8 @@ struct env *verb_live_env(struct call *call);
 char *verb_path(struct call *call, struct env *env, const char *path);
 const char *verb_code(int r);
 void verb_fail_errno(struct call *call, struct env *env, int r, const char *what);
+/* The same of a path ("cannot be listed"); where it is not there, that is the sentence. */
+void verb_fail_path(struct call *call, struct env *env, int r, const char *path, const char *what);
 
 /* Values of the contract: text with its exact bytes beside it where it is no UTF-8, a hash,
  * ENTRY. */

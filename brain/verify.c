@@ -38,6 +38,7 @@ struct verify {
 	int result;
 	struct brought brought;
 	json_t *paths;						  /* NULL: all */
+	bool *met;						  /* by path: a side has it */
 	uint8_t journal[2][SHA256_BYTES], other[2][SHA256_BYTES]; /* content, full */
 	uint64_t files, directories, bytes, n_differences;
 	json_t *differences, *unsupported;
@@ -271,9 +272,10 @@ static bool was_brought(const struct verify *v, const uint8_t *sha256)
 	       bsearch(sha256, v->brought.v, v->brought.n, SHA256_BYTES, hash_compare) != NULL;
 }
 
-static bool is_wanted(const struct verify *v, const char *path, size_t len)
+static bool is_wanted(struct verify *v, const char *path, size_t len)
 {
 	const json_t *o;
+	bool wanted = false;
 	size_t i;
 
 	if (!v->paths)
@@ -284,9 +286,9 @@ static bool is_wanted(const struct verify *v, const char *path, size_t len)
 
 		if (n <= len && memcmp(path, json_string_value(o), n) == 0 &&
 		    (n == 0 || n == len || path[n] == '/'))
-			return true;
+			wanted = v->met[i] = true;
 	}
-	return false;
+	return wanted;
 }
 
 static void their_entry(struct merge *m)
@@ -461,6 +463,7 @@ static void verify_free(struct verify *v)
 	json_decref(v->differences);
 	json_decref(v->unsupported);
 	json_decref(v->paths);
+	free(v->met);
 	free(v->brought.v);
 	ignore_done(&v->ignore);
 	free(v);
@@ -523,11 +526,18 @@ static json_t *verify_json(struct verify *v)
 static void verify_worked(uv_work_t *w, int status)
 {
 	struct verify *v = container_of(w, struct verify, work);
+	json_t *path;
+	size_t i;
 
 	(void)status;
 	v->env->threads--;
 	if (v->result < 0) {
 		verify_end(v, v->result, NULL);
+		return;
+	}
+	json_array_foreach(v->paths, i, path) if (!v->met[i] && json_string_length(path))
+	{
+		verify_end(v, -ENOENT, json_incref(path));
 		return;
 	}
 	/* A moving tree differs from any moment of the journal: look again. */
@@ -632,12 +642,13 @@ int verify_run(struct env *env, bool durable, json_t *paths, verify_fn fn, void 
 	v->userdata = userdata;
 	v->durable = durable;
 	v->paths = json_incref(paths);
+	v->met = paths ? calloc(json_array_size(paths) + 1, sizeof(*v->met)) : NULL;
 	v->brought = env->brought;
 	env->brought = (struct brought){0};
 	v->differences = json_array();
 	v->unsupported = json_array();
 	v->spool = openat(env->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	r = v->spool < 0 ? -errno : verify_begin(v);
+	r = v->spool < 0 ? -errno : paths && !v->met ? -ENOMEM : verify_begin(v);
 	if (r < 0)
 		verify_free(v);
 	return r;

@@ -17,7 +17,8 @@
 /* What a restore over this very line has just read from the packs, checked and sent is not read
  * from them again (env->brought): the environment's hash of it says whether it is right.
  * durable: the environment's file system is synced first, so that what is equal stays so.
- * result: the contract's `verify` object (borrowed), NULL when r < 0. */
+ * result: the contract's `verify` object (borrowed); when r < 0 NULL, but with -ENOENT the path of
+ * `paths` that neither side has. */
 typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
 /* paths: an array of paths below the root (verb_path), each with what is beneath it; NULL: all.
  * Counts, hashes and differences are then of these only. */

@@ -117,8 +117,9 @@ static json_t *set_spec(struct scan *sc, const char *param, const char *s)
 	int r = file_read(AT_FDCWD, s, &b);
 
 	if (r < 0)
-		return failure_new(failure_code_of_errno(r), NULL, "cannot read '%s': %s",
-				   shown(out, s), strerror(-r));
+		return failure_new(failure_code_of_errno(r), "--spec takes a file of JSON",
+				   "cannot read '%s': %s", shown(out, s),
+				   r == -E2BIG ? "it has more than 1 MiB" : strerror(-r));
 	spec = json_loadb((const char *)buf_data(&b), buf_len(&b), JSON_REJECT_DUPLICATES, &e);
 	if (json_is_object(spec))
 		return set_new(sc, param, spec);
@@ -127,7 +128,8 @@ static json_t *set_spec(struct scan *sc, const char *param, const char *s)
 	else
 		return failure_new("usage", NULL, "'%s', line %d: %s", shown(out, s), e.line,
 				   e.text);
-	return failure_new("usage", NULL, "'%s' is no JSON object", shown(out, s));
+	return failure_new("usage", "write {\"KEY\": VALUE}", "'%s' is no JSON object",
+			   shown(out, s));
 }
 
 static json_t *set_env(struct scan *sc, const char *param, const char *s)
@@ -149,10 +151,14 @@ static json_t *set_env(struct scan *sc, const char *param, const char *s)
 static json_t *set_host_path(struct scan *sc, const char *param, const char *s)
 {
 	cleanup_free char *path = places_absolute(s);
+	char out[SHOWN_MAX];
 
 	if (!path)
-		return failure_new("usage", NULL, "an empty path, or no current directory: %s",
-				   strerror(errno));
+		return *s ? failure_new("usage", "cd to a directory that is there",
+					"'%s' is relative, and there is no current directory: %s",
+					shown(out, s), strerror(errno))
+			  : failure_new("usage", "write . for this directory",
+					"an empty path was given");
 	return set_bytes(sc, param, path, strlen(path));
 }
 
@@ -173,7 +179,8 @@ static json_t *set_file(struct scan *sc, const char *param, const char *s)
 	struct ref ref;
 
 	if (!ref_parse(s, &ref))
-		return bad("file of an environment", s, "write NAME[@POINT]:PATH");
+		return bad("file of an environment", s,
+			   "write NAME:PATH, or NAME@POINT:PATH with a POINT as in limb(1)");
 	return set_ref(sc, param, &ref);
 }
 
@@ -182,9 +189,15 @@ static json_t *set_copy(struct scan *sc, const char *param, const char *s)
 	struct ref ref;
 
 	if (ref_parse(s, &ref) && ref.path) {
-		json_t *name = json_object_get(sc->args->params, "name");
-		json_t *failure = set_bytes(sc, param, s, strlen(s));
+		json_t *name = json_object_get(sc->args->params, "name"), *failure;
+		cleanup_free char *plain = NULL;
 
+		/* Said with one side only (check_files()). */
+		if (asprintf(&plain, "%.*s:%s", (int)ref.name_len, ref.name, ref.path) < 0)
+			return failure_new("internal", NULL, "out of memory");
+		failure = set_bytes(sc, param, plain, strlen(plain));
+		if (!failure && ref.point)
+			failure = set_bytes(sc, "point", ref.point, ref.point_len);
 		if (failure || name)
 			return failure;
 		return set_bytes(sc, "name", ref.name, ref.name_len);
@@ -204,7 +217,7 @@ static json_t *set_value(struct scan *sc, enum value_kind kind, const char *para
 	case VALUE_PATH: return set_bytes(sc, param, s, strlen(s));
 	case VALUE_SECONDS:
 		if (!parse_seconds(s, &v))
-			return bad("number of seconds", s, NULL);
+			return bad("number of seconds", s, "write digits, such as 90 or 0.5");
 		return set_new(sc, param, json_integer((json_int_t)v));
 	case VALUE_SIZE:
 		if (text_parse_size(s, &v) < 0 || v > INT64_MAX)
@@ -212,7 +225,7 @@ static json_t *set_value(struct scan *sc, enum value_kind kind, const char *para
 		return set_new(sc, param, json_integer((json_int_t)v));
 	case VALUE_SEQ:
 		if (text_parse_u64(s, INT64_MAX, &v) < 0)
-			return bad("sequence number", s, NULL);
+			return bad("whole number", s, "write digits");
 		return set_new(sc, param, json_integer((json_int_t)v));
 	case VALUE_HOST_PATH: return set_host_path(sc, param, s);
 	case VALUE_POINT:
@@ -381,7 +394,9 @@ static json_t *check_files(struct scan *sc, const char *const given[VERB_ARGS_MA
 					   "the past cannot be changed");
 		if (a.path && (json_object_get(sc->args->params, "force") ||
 			       json_object_get(sc->args->params, "keep_journal")))
-			return failure_new("usage", NULL, "rm NAME:PATH takes no flags");
+			return failure_new("usage", "leave them away",
+					   "--force and --keep-journal are for environments, not "
+					   "for a file of one");
 	} else if (strcmp(verb, "cp") == 0) {
 		if (in_a == in_b)
 			return failure_new("usage",
@@ -469,13 +484,24 @@ static bool wants_json(int argc, char **argv)
 	return false;
 }
 
+json_t *args_no_verb(const char *word)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	char out[SHOWN_MAX];
+
+	if (!verbs_of(word, &b))
+		return failure_new("usage", "run: limb help", "there is no verb '%s'",
+				   shown(out, word));
+	return failure_new("usage", "run: limb help", "'%s' wants a second word: %.*s", word,
+			   (int)buf_len(&b), (const char *)buf_data(&b));
+}
+
 json_t *args_parse(int argc, char **argv, struct args *args)
 {
 	struct scan sc = {.argv = argv, .n = argc, .i = 1, .args = args};
 	const char *word;
 	json_t *failure;
 	int words = 0;
-	char out[SHOWN_MAX];
 
 	args->params = json_object();
 	while (sc.i < argc && argv[sc.i][0] == '-') {
@@ -496,8 +522,7 @@ json_t *args_parse(int argc, char **argv, struct args *args)
 	args->verb = verb_find(word, sc.i + 1 < argc ? argv[sc.i + 1] : NULL, &words);
 	if (!args->verb) {
 		args->json = args->json || wants_json(argc, argv);
-		return failure_new("usage", "run: limb help", "there is no verb '%s'",
-				   shown(out, word));
+		return args_no_verb(word);
 	}
 	sc.i += words;
 	failure = take_words(&sc);

@@ -32,6 +32,9 @@ struct args {
 json_t *args_parse(int argc, char **argv, struct args *args);
 void args_done(struct args *args);
 
+/* What is said of a first word that is none. */
+json_t *args_no_verb(const char *word);
+
 /* "usage: limb VERB ..." on one line; appended to b. */
 struct buf;
 int args_usage(struct buf *b, const struct verb *verb);

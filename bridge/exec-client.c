@@ -91,38 +91,14 @@ static void notified(const char *method, const json_t *params, void *userdata)
 
 /* ---- results ---- */
 
-static json_t *first_word(const struct args *args)
-{
-	json_t *word = json_array_get(json_object_get(args->params, "argv"), 0);
-
-	return word ? json_incref(word) : json_string("the command");
-}
-
-/* The command did not run (126, 127: `detail` is then the step that failed), or nobody
- * knows what became of it. */
-static void print_error(const struct args *args, const json_t *result)
+/* The command did not run, or nobody knows what became of it. */
+static void print_error(const json_t *result)
 {
 	const char *error = json_string_value(json_object_get(result, "error"));
 	const char *detail = json_string_value(json_object_get(result, "detail"));
-	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	json_t *command;
-	char shown[512];
 
-	if (!error)
-		return;
-	if (detail && strcmp(detail, "cwd") == 0) {
-		log_error("the command cannot start in its directory: %s", error);
-		return;
-	}
-	command = json_pack("{s:o}", "argv", first_word(args));
-	if (detail && strchr(detail, ' '))
-		log_error("%s", text_escape_into(shown, sizeof(shown), detail, strlen(detail)));
-	else if (value_bytes(&b, command, "argv") >= 0)
-		log_error("cannot run '%s': %s",
-			  text_escape_into(shown, sizeof(shown), buf_data(&b), buf_len(&b)), error);
-	else
-		log_error("cannot run the command: %s", error);
-	json_decref(command);
+	if (error)
+		failure_log(detail ? detail : error, NULL);
 }
 
 static int print_result(const struct args *args, const json_t *result)
@@ -141,9 +117,10 @@ static int print_result(const struct args *args, const json_t *result)
 			log_error("the command was ended: its --timeout passed");
 		else if (state && strcmp(state, "unknown") == 0 &&
 			 !json_object_get(result, "error"))
-			log_error("nobody knows how job %s ended; see: limb inspect NAME",
+			log_error("nobody knows how job %s ended; what it wrote: limb logs %s",
+				  json_string_value(json_object_get(result, "job_id")),
 				  json_string_value(json_object_get(result, "job_id")));
-		print_error(args, result);
+		print_error(result);
 	}
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		(void)log_error_errno(-errno, "cannot write to stdout");

@@ -68,25 +68,39 @@ int failure_exit(const json_t *failure)
 	return EXIT_COULD_NOT;
 }
 
-/* "limb: DETAIL; STEP" ("; try: limb ..." for a bare command), on one line whatever the texts
- * hold; a step that the detail names is not said twice. */
-static void print_line(const json_t *failure)
+/* Safe for a terminal; a backslash stays single, as names in a text are escaped already. */
+static void add_safe(struct buf *b, const char *s)
+{
+	while (*s) {
+		size_t n = strcspn(s, "\\");
+
+		if (text_escape(b, s, n) < 0 || (s[n] && buf_add_u8(b, '\\') < 0))
+			no_memory();
+		s += n + (s[n] != '\0');
+	}
+}
+
+void failure_log(const char *detail, const char *step)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
-	const json_t *detail = json_object_get(failure, "detail"), *step;
+
+	add_safe(&b, detail);
+	if (step && !strstr(detail, step)) {
+		if (buf_add_str(&b, strncmp(step, "limb ", 5) == 0 ? "; try: " : "; ") < 0)
+			no_memory();
+		add_safe(&b, step);
+	}
+	log_error("%.*s", (int)buf_len(&b), (const char *)buf_data(&b));
+}
+
+static void print_line(const json_t *failure)
+{
+	const json_t *detail = json_object_get(failure, "detail");
 
 	if (!json_is_string(detail))
 		detail = json_object_get(failure, "error");
-	step = json_array_get(json_object_get(failure, "next_steps"), 0);
-	if (text_escape(&b, json_string_value(detail), json_string_length(detail)) < 0)
-		no_memory();
-	if (json_is_string(step) && json_is_string(detail) &&
-	    !strstr(json_string_value(detail), json_string_value(step)) &&
-	    (buf_add_str(&b, strncmp(json_string_value(step), "limb ", 5) == 0 ? "; try: " : "; ") <
-		     0 ||
-	     text_escape(&b, json_string_value(step), json_string_length(step)) < 0))
-		no_memory();
-	log_error("%.*s", (int)buf_len(&b), (const char *)buf_data(&b));
+	failure_log(json_is_string(detail) ? json_string_value(detail) : "internal",
+		    json_string_value(json_array_get(json_object_get(failure, "next_steps"), 0)));
 }
 
 int failure_print(json_t *failure, bool json)

@@ -34,7 +34,10 @@ const char *failure_code_of_errno(int r);
 
 /* 2, 124 or 125: what the object's "exit" says, else by its code. */
 int failure_exit(const json_t *failure);
-/* One line on stderr; with json the object on stdout, too (without "exit").
+/* One line on stderr, "limb: DETAIL; STEP" ("; try: limb ..." for a bare command), whatever the
+ * texts hold; a step that the detail names is not said twice. step may be NULL. */
+void failure_log(const char *detail, const char *step);
+/* The same for a failure; with json the object on stdout, too (without "exit").
  * Consumes failure, returns its exit status. */
 int failure_print(json_t *failure, bool json);
 

@@ -254,7 +254,8 @@ static int run_mount(const struct args *args)
 				    "--journal DIR is missing, or a path is not UTF-8"),
 			args->json);
 	if (json_object_get(args->params, "look") && json_object_get(args->params, "work"))
-		return failure_print(failure_new("usage", NULL, "it is --look or --work"),
+		return failure_print(failure_new("usage", "limb help mount",
+						 "--look and --work exclude each other"),
 				     args->json);
 	for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
 		if (!text_param(args, values[i]))
@@ -350,8 +351,7 @@ static int help(const struct args *args)
 	verb = verb_find(first, second, &words);
 	if (verb)
 		return help_verb(verb);
-	return failure_print(failure_new("usage", "run: limb help", "there is no verb '%s'", first),
-			     args->json);
+	return failure_print(args_no_verb(first), args->json);
 }
 
 static int run(const struct args *args)

@@ -26,6 +26,12 @@ char *places_absolute(const char *path)
 	cwd = getcwd(NULL, 0);
 	if (!cwd)
 		return NULL;
+	while (n > 2 && path[0] == '.' && path[1] == '/') {
+		size_t skip = 1 + strspn(path + 1, "/");
+
+		path += skip;
+		n -= skip;
+	}
 	if (n == 1 && path[0] == '.')
 		return take_ptr(&cwd);
 	if (asprintf(&s, "%s/%.*s", strcmp(cwd, "/") == 0 ? "" : cwd, (int)n, path) < 0)

@@ -310,6 +310,21 @@ const struct verb *verb_find(const char *first, const char *second, int *ret_wor
 	return NULL;
 }
 
+bool verbs_of(const char *first, struct buf *b)
+{
+	size_t n = strlen(first), before = buf_len(b);
+
+	for (size_t i = 0; i < verb_table_count; i++) {
+		const char *name = verb_table[i].name;
+
+		if (strncmp(name, first, n) != 0 || name[n] != ' ')
+			continue;
+		if (buf_printf(b, "%slimb %s", buf_len(b) > before ? ", " : "", name) < 0)
+			break;
+	}
+	return buf_len(b) > before;
+}
+
 const struct verb *verb_named(const char *name)
 {
 	for (size_t i = 0; i < verb_table_count; i++)

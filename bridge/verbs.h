@@ -10,9 +10,9 @@
  *			ends in _ms), sizes as integer bytes (_bytes)
  *
  * Bytes that are not UTF-8 are {"base64"}.  What was not given is left out.
- * `cp` and `mv` send src and dst as written: "NAME[@POINT]:PATH", an absolute
- * host path, or "-" (that side travels as frames 'i' or 'o'); "name" is the
- * environment's.
+ * `cp` and `mv` send src and dst as "NAME:PATH", an absolute host path, or "-"
+ * (that side travels as frames 'i' or 'o'); "name" is the environment's, "point"
+ * that of the source.
  */
 #ifndef BRIDGE_VERBS_H
 #define BRIDGE_VERBS_H
@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/buf.h"
 #include "bridge/render.h"
 
 enum value_kind {
@@ -109,6 +110,10 @@ extern const struct verb_flag verb_common_flags[];
 const struct verb *verb_named(const char *name);
 /* The verb of one or two words, but for those that only tools have; *ret_words says how many were its name. NULL. */
 const struct verb *verb_find(const char *first, const char *second, int *ret_words);
+
+/* "limb journal verify, limb journal dump": the verbs of two words that begin with `first`;
+ * false: none do. Appends. */
+bool verbs_of(const char *first, struct buf *b);
 
 const char *verb_effect_text(enum verb_effect effect);
 

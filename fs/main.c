@@ -215,6 +215,9 @@ static int find_in_copy(struct view *v)
 		return fail(r, "usage", NULL,
 			    "'%s' holds several environments: say which with --environment NAME",
 			    shown);
+	if (arg_environment && r == -ENOENT)
+		return fail(r, "environment_not_found", "say another with --environment NAME",
+			    "'%s' holds no environment '%s'", shown, arg_environment);
 	if (arg_environment)
 		return fail(r, "environment_not_found", NULL,
 			    "cannot find environment '%s' in '%s': %s", arg_environment, shown,
@@ -297,8 +300,8 @@ static int open_at(struct view *v)
 	if (r >= 0)
 		r = past_show_tree(v->past, v->fs.source, id, &v->fs.rules, at);
 	if (r == -ENOENT)
-		return fail(r, "point_not_found", NULL, "the journal in '%s' has no point '%s'",
-			    arg_journal, arg_at);
+		return fail(r, "point_not_found", "limb journal dump shows what there is",
+			    "the journal in '%s' has no point '%s'", arg_journal, arg_at);
 	if (r < 0)
 		return fail_errno(r, "cannot find that point in", arg_journal);
 	v->seq = at;

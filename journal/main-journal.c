@@ -102,8 +102,8 @@ static int open_place(struct journal_place *place)
 		return fail("usage", "say which: --environment NAME",
 			    "'%s' holds several environments", dir);
 	case JOURNAL_PLACE_UNKNOWN:
-		return fail("environment_not_found", NULL, "'%s' holds no environment '%s'", dir,
-			    name);
+		return fail("environment_not_found", "see which there are: limb ls",
+			    "'%s' holds no environment '%s'", dir, name);
 	default:
 		return fail("file_not_found", "name a state directory, or envs/ID in one",
 			    "'%s' holds no journal", dir);
@@ -349,9 +349,14 @@ static int find_since(int log_fd, uint64_t *ret)
 		return fail("io_error", "limb up", "the index cannot be read: %s", strerror(-r));
 	r = points_find(t, log_fd, &p, ret);
 	index_read_end(t);
-	if (r == -ENOENT)
-		return fail("point_not_found", "limb points NAME", "there is no point '%s'",
+	if (r == -ENOENT) {
+		char step[128];
+
+		(void)snprintf(step, sizeof(step), "see which there are: limb points %s",
+			       arg_environment ? arg_environment : "NAME");
+		return fail("point_not_found", step, "its journal has no point '%s'",
 			    arg_since_text);
+	}
 	return r < 0 ? fail_errno(r, "cannot look into") : 0;
 }
 

@@ -163,7 +163,9 @@ test_expect 'verify of some paths is of these, with what is beneath them' '
 	limb create parts --provider local --from parts
 	limb verify parts --json --paths a | jq -e ".equal and .files == 2 and .directories == 2 and .bytes == 5"
 	limb verify parts --json --paths a/b ab/three | jq -e ".equal and .files == 2 and .directories == 1"
-	limb verify parts --json --paths nothing | jq -e ".equal and .files == 0"
+	# Not "equal": a mistyped path would be taken for one that was compared.
+	expect_code 125 limb verify parts --json --paths a nothing >out
+	jq -e ".error == \"file_not_found\" and (.detail | test(\"nothing\"))" out
 	expect_code 125 limb verify parts --paths ../x
 	limb rm parts --force
 '
