@@ -161,6 +161,7 @@ struct env {
 	bool wanted; /* should be running and attached */
 	bool busy;   /* a create, rebuild, start or stop is under way */
 	bool creating;
+	uint64_t left_out; /* of --from, in its creation: what could not be read, and mounts */
 	uint64_t rebuild_from; /* see env_root_gone; 0: the newest; outlives limbd */
 	bool restoring;	       /* a rebuild began and not all files are back; outlives limbd */
 	bool first_sync_done;

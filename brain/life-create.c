@@ -56,7 +56,8 @@ static void fail_now(struct life *l)
 static void create_fail(struct life *l, const char *code, const char *detail)
 {
 	(void)snprintf(l->code, sizeof(l->code), "%s", code);
-	(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
+	if (detail != l->detail)
+		(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
 	l->env->wanted = false;
 	l->on_status = NULL;
 	life_end_timer(l, fail_now);
@@ -81,6 +82,9 @@ json_t *life_created(struct env *env, uint64_t took_ms)
 	(void)json_object_set_new(result, "duration_ms", json_integer((json_int_t)took_ms));
 	(void)json_object_set_new(result, "files", json_integer((json_int_t)n.files));
 	(void)json_object_set_new(result, "bytes", json_integer((json_int_t)n.bytes));
+	if (env->left_out)
+		(void)json_object_set_new(result, "left_out",
+					  json_integer((json_int_t)env->left_out));
 	return result;
 }
 
@@ -304,14 +308,6 @@ static void copy_maybe_over(struct life *l)
 	uv_close((uv_handle_t *)&l->copier_out, copy_closed);
 }
 
-static void copy_exit(uv_process_t *p, int64_t status, int sig)
-{
-	struct life *l = container_of(p, struct life, copier);
-
-	l->copier_status = sig ? 128 + sig : status;
-	copy_maybe_over(l);
-}
-
 static void copy_line(struct life *l)
 {
 	json_error_t e;
@@ -320,6 +316,8 @@ static void copy_line(struct life *l)
 
 	l->files = (uint64_t)json_integer_value(json_object_get(o, "files"));
 	l->bytes = (uint64_t)json_integer_value(json_object_get(o, "bytes"));
+	l->env->left_out = (uint64_t)json_integer_value(json_object_get(o, "unreadable")) +
+			   (uint64_t)json_integer_value(json_object_get(o, "mounts"));
 	if (detail)
 		(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
 	if (l->call)
@@ -336,20 +334,40 @@ static void copy_alloc(uv_handle_t *h, size_t n, uv_buf_t *b)
 	*b = uv_buf_init(room, sizeof(room));
 }
 
-static void copy_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
+static void copy_bytes(struct life *l, const char *p, size_t n)
 {
-	struct life *l = container_of((uv_pipe_t *)s, struct life, copier_out);
-
-	for (ssize_t i = 0; i < n; i++) {
-		if (b->base[i] == '\n') {
+	for (size_t i = 0; i < n; i++) {
+		if (p[i] == '\n') {
 			copy_line(l);
 			l->line_n = 0;
 		} else if (l->line_n < sizeof(l->line)) {
-			l->line[l->line_n++] = b->base[i];
+			l->line[l->line_n++] = p[i];
 		}
 	}
-	if (n < 0)
+}
+
+static void copy_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
+{
+	if (n > 0)
+		copy_bytes(container_of((uv_pipe_t *)s, struct life, copier_out), b->base,
+			   (size_t)n);
+	else if (n < 0)
 		(void)uv_read_stop(s);
+}
+
+static void copy_exit(uv_process_t *p, int64_t status, int sig)
+{
+	struct life *l = container_of(p, struct life, copier);
+	char tmp[4096];
+	uv_os_fd_t fd;
+	ssize_t n;
+
+	l->copier_status = sig ? 128 + sig : status;
+	/* Its last words are in the pipe by now. */
+	if (uv_fileno((uv_handle_t *)&l->copier_out, &fd) == 0)
+		while ((n = read(fd, tmp, sizeof(tmp))) > 0)
+			copy_bytes(l, tmp, (size_t)n);
+	copy_maybe_over(l);
 }
 
 static int create_copy(struct life *l, const char *from)
@@ -411,6 +429,9 @@ const char *life_judge_dir(struct brain *b, const char *dir, char **ret)
 		return strerror(errno);
 	if (!S_ISDIR(st.st_mode))
 		return "that is not a directory; choose one";
+	if (faccessat(AT_FDCWD, real, R_OK | X_OK, AT_EACCESS) < 0)
+		return "that may not be read, or not entered, by you; choose another, or have its "
+		       "owner allow it";
 	if (strcmp(real, "/") == 0)
 		return "the whole machine cannot be an environment's root; choose a directory in "
 		       "it";

@@ -626,12 +626,19 @@ static void down_go(struct down *d)
 	down_end(d);
 }
 
+/* Of one that is halted or lost nothing more will come. */
+static void down_not_synced(struct down *d, const struct env *env)
+{
+	if (!env->halted && !env->failed && !env->lost)
+		d->pending_bytes += env->status.pending_bytes;
+}
+
 static void down_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct down *d = userdata;
 
 	if (res->r < 0)
-		d->pending_bytes += env->status.pending_bytes;
+		down_not_synced(d, env);
 	down_go(d);
 }
 
@@ -653,6 +660,8 @@ void verb_down(struct call *call)
 			continue;
 		if (barrier_run(env, DOWN_MS, down_synced, d) == 0)
 			d->pending++;
+		else
+			down_not_synced(d, env);
 	}
 	down_go(d);
 }

@@ -142,8 +142,19 @@ static int call_up(const struct places *places, const struct args *args)
 static int call_down(const struct places *places, const struct args *args)
 {
 	json_t *result = NULL, *failure = down_run(places, args->params, &result);
+	json_int_t pending;
+	int status;
 
-	return failure ? failure_print(failure, args->json) : finish(args, result);
+	if (failure)
+		return failure_print(failure, args->json);
+	pending = json_integer_value(json_object_get(result, "pending_bytes"));
+	status = finish(args, result);
+	if (pending <= 0 || status)
+		return status;
+	log_error("limbd ended, and %lld bytes that were written in environments are not durable "
+		  "yet; they are brought in after: limb up",
+		  (long long)pending);
+	return EXIT_COULD_NOT;
 }
 
 /* ---- verbs that are programs of their own ---- */

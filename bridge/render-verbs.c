@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/log.h"
 #include "base/util.h"
 
 static json_int_t integer(const json_t *object, const char *field)
@@ -172,6 +173,10 @@ void render_create(const struct render *r, const json_t *result)
 	};
 
 	render_fields(r, result, c, ARRAY_SIZE(c));
+	if (json_object_get(result, "left_out"))
+		log_warning("%lld entries of --from are left out (mounts, and what may not be "
+			    "read); limbd.log names them",
+			    (long long)json_integer_value(json_object_get(result, "left_out")));
 }
 
 void render_state(const struct render *r, const json_t *result)

@@ -179,6 +179,49 @@ test_expect 'nothing of that changed anything but what was run' '
 	verify_equal box
 '
 
+test_expect 'down with something pending says how much, and with 125' '
+	limb create busy --provider local -q
+	root=$(root_of busy)
+	syncd=$(pid_of busy syncd)
+	limb exec busy -d -- sh -c "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do head -c 40000000 /dev/urandom >large\$i; done"
+	wait_for "test \$(status_of busy .counts.pending_bytes) -gt 0"
+	kill -STOP "$syncd"
+	r=0
+	limb down --json >out 2>err || r=$?
+	kill -CONT "$syncd"
+	cat out err
+	jq -e ".stopped and .environments_running == [\"box\", \"busy\"]" out
+	# Its last word may have been that nothing waits any more.
+	if jq -e ".pending_bytes > 0" out; then
+		test "$r" = 125
+		grep "not durable yet.*limb up" err
+	else
+		test "$r" = 0
+	fi
+	limb up
+	limb exec busy -- sh -c "rm -f large*"
+	limb rm busy --force
+'
+
+test_expect 'a directory that may not be read is refused; a file in one that may not is counted' '
+	mkdir shut part part/mnt
+	echo x >part/seen
+	echo x >part/hidden
+	chmod 0 shut part/hidden
+	if [ "$(id -u)" != 0 ]; then
+		says 125 invalid_path "shut.*not be read" limb create x --from "$T/shut"
+		says 125 invalid_path "shut.*not be read" limb create x --root "$T/shut"
+	elif ! mount -t tmpfs none part/mnt; then
+		exit 0
+	fi
+	limb create part --provider local --from part >out 2>err
+	grep "1 entries of --from are left out" err
+	limb create part2 --provider local --from part --json | jq -e ".left_out == 1"
+	[ "$(id -u)" != 0 ] || umount part/mnt
+	limb rm part
+	limb rm part2
+'
+
 test_expect 'out of the past: cp NAME@POINT:PATH' '
 	echo later >root/kept
 	mkdir root/dir/sub
