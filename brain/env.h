@@ -149,6 +149,7 @@ struct env {
 	uint64_t restore_base; /* TREE_GET leaves out what is as it was at that point; 0: none */
 	bool paused;	       /* a person said so; outlives limbd, as frozen does */
 	bool frozen;	       /* its processes are stopped; outlives limbd */
+	uint64_t synced_point; /* the record of the last consistent point; 0: none since start */
 	bool muted;	       /* what it says of its files waits: it is not the writer of record */
 	bool no_jobs;	       /* none is started now */
 

@@ -11,6 +11,7 @@
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/past.h"
+#include "brain/point.h"
 #include "brain/verb.h"
 #include "brain/verify.h"
 #include "brain/view.h"
@@ -89,11 +90,61 @@ static void ask_refused(struct ask *a, struct env *env, int r)
 
 /* ---- sync ---- */
 
+struct synced {
+	struct ask *ask;
+	struct env *env;
+	struct barrier_result res;
+	bool consistent;
+};
+
+static void sync_answer(const struct synced *s)
+{
+	struct ask *a = s->ask;
+	json_t *o = json_pack("{s:s, s:I, s:I, s:b, s:I}", "environment", s->env->name,
+			      "incarnation", (json_int_t)s->env->incarnation, "seq",
+			      (json_int_t)s->res.seq, "consistent", s->consistent, "duration_ms",
+			      (json_int_t)(clock_mono_ms() - a->begun_ms));
+
+	if (s->res.view_behind)
+		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(s->env)));
+	call_ok(a->call, o);
+	ask_free(a);
+}
+
+static void sync_pointed(int r, uint64_t seq, void *userdata)
+{
+	struct synced *s = userdata;
+
+	if (r < 0) {
+		ask_fail(s->ask, s->env, r, "its consistent point cannot be recorded");
+	} else {
+		s->env->synced_point = seq;
+		sync_answer(s);
+	}
+	free(s);
+}
+
+/* Where nothing was changing is a point to go back to, unless nothing has come since the last. */
+static int sync_point(const struct synced *s)
+{
+	struct synced *later = malloc(sizeof(*later));
+	int r;
+
+	if (!later)
+		return -ENOMEM;
+	*later = *s;
+	r = point_record(s->env, "", "sync", s->res.seq, true, sync_pointed, later);
+	if (r < 0)
+		free(later);
+	return r;
+}
+
 static void sync_done(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct ask *a = userdata;
 	bool frozen = call_bool(a->call, "freeze");
-	json_t *o;
+	struct synced s = {a, env, *res, res->consistent || frozen};
+	int r = res->r;
 
 	if (frozen && res->r == 0) {
 		env->frozen = false;
@@ -101,18 +152,12 @@ static void sync_done(struct env *env, const struct barrier_result *res, void *u
 	} else if (frozen) {
 		migrate_thaw(env);
 	}
-	if (res->r < 0) {
-		ask_fail(a, env, res->r, "it cannot be synced");
-		return;
-	}
-	o = json_pack("{s:s, s:I, s:I, s:b, s:I}", "environment", env->name, "incarnation",
-		      (json_int_t)env->incarnation, "seq", (json_int_t)res->seq, "consistent",
-		      res->consistent || frozen, "duration_ms",
-		      (json_int_t)(clock_mono_ms() - a->begun_ms));
-	if (res->view_behind)
-		(void)json_object_set_new(o, "mounts_behind", json_pack("[s]", view_path(env)));
-	call_ok(a->call, o);
-	ask_free(a);
+	if (r == 0 && s.consistent && res->seq > env->synced_point)
+		r = sync_point(&s);
+	else if (r == 0)
+		sync_answer(&s);
+	if (r < 0)
+		ask_fail(a, env, r, "it cannot be synced");
 }
 
 void verb_sync(struct call *call)

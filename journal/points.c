@@ -28,8 +28,12 @@ static void copy_word(char *out, size_t size, const char *s, size_t n)
 
 static int take_point(const struct index_point *p, void *userdata)
 {
-	struct points_item *it = add(userdata);
+	struct points_item *it;
 
+	/* Found by its being consistent; one for each sync is nothing to list. */
+	if (p->kind_len == 4 && memcmp(p->kind, "sync", 4) == 0)
+		return 0;
+	it = add(userdata);
 	if (!it)
 		return 1;
 	it->seq = p->at_seq;
