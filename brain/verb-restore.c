@@ -35,10 +35,9 @@ static void pause_closed(uv_handle_t *h)
 	free(container_of((uv_timer_t *)h, struct restoring, pause));
 }
 
+/* Its call has been answered, which ended that. */
 static void restoring_free(struct restoring *g)
 {
-	if (g->call)
-		g->call->on_cancel = NULL;
 	if (g->env->restore == g) {
 		g->env->restore = NULL;
 		g->env->applying[ORIGIN_RESTORE_]--;
@@ -602,7 +601,6 @@ void verb_restore(struct call *call)
 	(void)uv_timer_init(env->brain->loop, &g->pause);
 	g->pause_made = true;
 	if (!take_paths(g)) {
-		g->call = NULL;
 		restoring_free(g);
 		return;
 	}

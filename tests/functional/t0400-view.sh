@@ -21,8 +21,11 @@ mkdir -p src/dir/deep/er src/empty src/many
 	for mode in $modes; do
 		echo "$mode" >mode-"$mode"
 		chmod "$mode" mode-"$mode"
-		mkdir dir-"$mode"
-		chmod "$mode" dir-"$mode"
+		# nor enter what has no x
+		if have root || [ $((0$mode & 0100)) != 0 ]; then
+			mkdir dir-"$mode"
+			chmod "$mode" dir-"$mode"
+		fi
 	done
 	mkfifo fifo
 	ln -s file link
