@@ -219,7 +219,7 @@ int commit_submit(struct env *env, enum record_type type, Limb__Record *rec, com
 	struct commit *c = env->commit;
 	struct waiter *w;
 
-	if (c->failed)
+	if (!c || c->failed) /* its journal is not open, or not to be written to */
 		return -EIO;
 	if (!rec->incarnation)
 		rec->incarnation = env->incarnation;
@@ -245,7 +245,7 @@ int commit_wait(struct env *env, commit_fn fn, void *userdata)
 	struct commit *c = env->commit;
 	struct waiter *w;
 
-	if (c->failed)
+	if (!c || c->failed)
 		return -EIO;
 	w = calloc(1, sizeof(*w));
 	if (!w)

@@ -317,6 +317,8 @@ int env_save(struct env *env)
 
 	if (env->guest_of)
 		return 0; /* a part of its environment's */
+	if (env->unread)
+		return -EBADMSG;
 	o = env_place_json(env);
 	put(o, "home_root", env->home_root);
 	put(o, "ignored_hash", env->ignored_hash);
@@ -358,6 +360,26 @@ int env_load(struct brain *b, const uint8_t id[16], const char *name, struct env
 	env->dir_fd = file_open_dir(b->envs_fd, env->id_hex);
 	r = env->dir_fd < 0 ? env->dir_fd : env_load_json(env);
 	if (r < 0) {
+		env_free(env);
+		return r;
+	}
+	*ret = env;
+	return 0;
+}
+
+int env_new_unread(struct brain *b, const uint8_t id[16], const char *name, struct env **ret)
+{
+	struct env *env = env_alloc(b, id, name);
+
+	if (!env)
+		return -ENOMEM;
+	env->failed = env->unread = true;
+	env->dir_fd = file_open_dir(b->envs_fd, env->id_hex);
+	/* No provider has such a name: nothing is done to what may still run. */
+	env->provider = strdup("unknown");
+	if (!env->provider || env->dir_fd < 0) {
+		int r = env->provider ? env->dir_fd : -ENOMEM;
+
 		env_free(env);
 		return r;
 	}

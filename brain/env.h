@@ -167,6 +167,7 @@ struct env {
 	bool restoring;	       /* a rebuild began and not all files are back; outlives limbd */
 	bool first_sync_done;
 	bool hostile, halted, lost, mount_changed, failed;
+	bool unread; /* env.json could not be read, so it is not written over */
 	struct env_reason reasons[ENV_REASONS_MAX]; /* limbd's own */
 	size_t n_reasons;
 	struct env_reason said[ENV_REASONS_MAX]; /* from the last STATUS */
@@ -192,6 +193,8 @@ struct env {
 
 int env_new(struct brain *b, const char *name, struct env **ret); /* with a fresh id, no files */
 int env_load(struct brain *b, const uint8_t id[16], const char *name, struct env **ret);
+/* One whose env.json cannot be read: its name and its directory, failed and unread. */
+int env_new_unread(struct brain *b, const uint8_t id[16], const char *name, struct env **ret);
 int env_make_dirs(struct env *env);
 int env_open(struct env *env, bool create); /* log and index */
 int env_resume(struct env *env);	    /* what the index knows of its present incarnation */

@@ -133,9 +133,15 @@ static const char *sentence(int r)
 void file_call_fail(struct file_call *f, int r)
 {
 	const char *code = f->code ? f->code : r == -ESTALE ? "conflict" : verb_code(r);
-	json_t *fields = json_object();
+	json_t *fields;
 	char shown[300];
 
+	if (f->env->failed) {
+		verb_fail_errno(f->call, f->env, r, "");
+		file_call_free(f);
+		return;
+	}
+	fields = json_object();
 	verb_put_bytes(fields, "path", f->path, strlen(f->path));
 	call_fail_with(f->call, code, fields, f->env->name,
 		       r == -ENOENT   ? "list the directory, and look at the spelling"

@@ -61,7 +61,9 @@ bool point_of_call(struct call *call, struct env *env, const char *key, uint64_t
 		r = point_resolve(env, t, text, ret_at, problem, sizeof(problem));
 		index_read_end(t);
 	}
-	if (r < 0)
+	if (r < 0 && env->failed)
+		verb_fail_errno(call, env, r, problem);
+	else if (r < 0)
 		call_fail(call,
 			  r == -ENOENT	 ? "point_not_found"
 			  : r == -EINVAL ? "usage"

@@ -494,6 +494,50 @@ static void why(char **ret_why, const char *fmt, ...)
 	va_end(ap);
 }
 
+/* Whether somebody listens there: the limbd of another state, as we hold the lock of ours. */
+static bool socket_answers(const char *path)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	cleanup_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	(void)snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	return fd >= 0 && (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 || errno == EAGAIN);
+}
+
+/* Only a socket that a limbd left is taken away. */
+static int socket_place(const char *path, char **ret_why)
+{
+	const char *slash = strrchr(path, '/');
+	cleanup_free char *dir = slash ? strndup(path, MAX((size_t)(slash - path), (size_t)1))
+				       : strdup(".");
+	struct stat st;
+
+	if (!dir)
+		return -ENOMEM;
+	if (stat(dir, &st) < 0) {
+		why(ret_why,
+		    "the socket '%s' cannot be made: '%s': %s; choose another with LIMB_SOCKET",
+		    path, dir, strerror(errno));
+		return -ENOENT;
+	}
+	if (lstat(path, &st) < 0)
+		return 0;
+	if (!S_ISSOCK(st.st_mode)) {
+		why(ret_why,
+		    "the socket '%s' cannot be made: something else is there; choose another with "
+		    "LIMB_SOCKET",
+		    path);
+		return -EEXIST;
+	}
+	if (socket_answers(path)) {
+		why(ret_why,
+		    "the socket '%s' is that of another limbd; choose another with LIMB_SOCKET",
+		    path);
+		return -EADDRINUSE;
+	}
+	return unlink(path) < 0 ? -errno : 0;
+}
+
 int rpc_server_start(struct brain *b, char **ret_why)
 {
 	struct rpc_server *sv = calloc(1, sizeof(*sv));
@@ -511,8 +555,12 @@ int rpc_server_start(struct brain *b, char **ret_why)
 		free(sv);
 		return -ENAMETOOLONG;
 	}
+	r = socket_place(b->socket_path, ret_why);
+	if (r < 0) {
+		free(sv);
+		return r;
+	}
 	(void)uv_pipe_init(b->loop, &sv->listener, 0);
-	(void)unlink(b->socket_path); /* ours: we hold the state's lock */
 	r = uv_pipe_bind(&sv->listener, b->socket_path);
 	if (r == 0 && chmod(b->socket_path, 0600) < 0)
 		r = -errno;
@@ -520,7 +568,8 @@ int rpc_server_start(struct brain *b, char **ret_why)
 		r = uv_listen((uv_stream_t *)&sv->listener, BACKLOG, on_connection);
 	b->rpc = sv;
 	if (r < 0)
-		why(ret_why, "cannot listen on '%s': %s", b->socket_path, strerror(-r));
+		why(ret_why, "cannot listen on '%s': %s; choose another with LIMB_SOCKET",
+		    b->socket_path, strerror(-r));
 	return r;
 }
 

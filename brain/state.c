@@ -49,6 +49,23 @@ char *brain_helper(const struct brain *b, const char *name)
 		       : path;
 }
 
+static const char *why_not(int r)
+{
+	return r == -EBADMSG ? "it is damaged" : strerror(-r);
+}
+
+static const char *remedy(int r)
+{
+	switch (-r) {
+	case ENOSPC:
+	case EDQUOT: return "free space there, or choose another with --state";
+	case EACCES:
+	case EPERM:
+	case EROFS: return "have it made writable, or choose another with --state";
+	default: return "put a copy of it back, or choose another with --state";
+	}
+}
+
 /* The brain's id and term: a file that is made once; the term is raised by hand-over only. */
 static int load_identity(struct brain *b, int brain_fd)
 {
@@ -186,6 +203,13 @@ static int load_envs(struct brain *b, int log_fd)
 				q,
 				"environment '%s' cannot be read; its files are left as they are",
 				l.envs[i].name);
+			if (env_new_unread(b, l.envs[i].id, l.envs[i].name, &env) < 0)
+				continue;
+			(void)env_set_reason(env, "unreadable",
+					     "'%s/env.json' cannot be read: %s; put a copy of it "
+					     "back, then run: limb down && limb up",
+					     env->dir, why_not(q));
+			env_link_in(env);
 			continue;
 		}
 		q = env_open(env, true);
@@ -210,7 +234,7 @@ static int load_envs(struct brain *b, int log_fd)
 				(void)env_set_reason(env, "unreadable",
 						     "its journal cannot be opened: %s; look at "
 						     "it with: limb journal verify %s",
-						     strerror(-q), env->name);
+						     why_not(q), env->name);
 			}
 		}
 		env_link_in(env);
@@ -311,21 +335,19 @@ static int open_journal(struct brain *b, char **ret_why)
 	if (r == 0)
 		r = load_identity(b, brain_fd);
 	if (r < 0)
-		return say(ret_why, r, "cannot prepare the state directory '%s': %s", b->state_dir,
-			   strerror(-r));
+		return say(ret_why, r, "cannot prepare the state directory '%s': %s; %s",
+			   b->state_dir, why_not(r), remedy(r));
 	memcpy(ids.log_id, b->id, 16);
 	memcpy(ids.brain_id, b->id, 16);
 	ids.term = b->term;
 	r = log_open(log_fd, &ids, LOG_CREATE, &b->log, NULL);
 	if (r < 0)
-		return say(ret_why, r,
-			   "cannot open the brain's log in '%s': %s; look at it with: limb journal "
-			   "verify %s/",
-			   b->state_dir, strerror(-r), b->state_dir);
+		return say(ret_why, r, "cannot open the brain's log '%s/brain/log': %s; %s",
+			   b->state_dir, why_not(r), remedy(r));
 	r = store_open(main_store, STORE_WRITE, &b->store);
 	if (r < 0)
-		return say(ret_why, r, "cannot open the store in '%s': %s", b->state_dir,
-			   strerror(-r));
+		return say(ret_why, r, "cannot open the store in '%s': %s; %s", b->state_dir,
+			   why_not(r), remedy(r));
 	r = load_envs(b, log_fd);
 	if (r < 0)
 		return say(ret_why, r, "cannot read the brain's log in '%s': %s", b->state_dir,

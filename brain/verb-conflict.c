@@ -436,7 +436,7 @@ static void verdict(struct call *call, bool retry)
 	char shown[300];
 	int r;
 
-	if (!env)
+	if (!env || (env->failed && !verb_live_env(call)))
 		return;
 	v = calloc(1, sizeof(*v));
 	if (!v) {

@@ -38,13 +38,29 @@ struct env *verb_env(struct call *call)
 	return env;
 }
 
+/* Its journal is not to be had: no verb of limbd's can mend that. */
+static void verb_failed(struct call *call, struct env *env)
+{
+	const char *code = env->n_reasons ? env->reasons[0].code : "unreadable";
+
+	call_fail(call, "halted", env->name,
+		  strcmp(code, "no_space") == 0 ? "limb down && limb up"
+						: "limb journal verify NAME",
+		  "environment '%s' is halted: %s", env->name,
+		  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
+}
+
 struct env *verb_live_env(struct call *call)
 {
 	struct env *env = verb_env(call);
 	const char *why;
 
+	if (env && env->failed) {
+		verb_failed(call, env);
+		return NULL;
+	}
 	if (!env || link_up(env)) {
-		if (env && (env->halted || env->failed)) {
+		if (env && env->halted) {
 			why = env->n_reasons ? env->reasons[0].detail : "see limb status";
 			call_fail(call, "halted", env->name, "limb rebuild NAME",
 				  "environment '%s' is halted: %s", env->name, why);
@@ -57,7 +73,7 @@ struct env *verb_live_env(struct call *call)
 		call_fail(call, "hostile", env->name, "limb start NAME",
 			  "environment '%s' is cut off: %s", env->name,
 			  why ? why : "it broke a rule");
-	else if (env->halted || env->failed)
+	else if (env->halted)
 		call_fail(call, "halted", env->name, "limb rebuild NAME",
 			  "environment '%s' is halted: %s", env->name,
 			  why ? why : "see limb status");
@@ -100,6 +116,10 @@ const char *verb_code(int r)
 
 void verb_fail_errno(struct call *call, struct env *env, int r, const char *what)
 {
+	if (env->failed) {
+		verb_failed(call, env);
+		return;
+	}
 	call_fail(call, verb_code(r), env->name, "limb status", "environment '%s': %s: %s",
 		  env->name, what,
 		  r == -ETIMEDOUT ? "no answer before its deadline" : strerror(-r));
@@ -107,9 +127,14 @@ void verb_fail_errno(struct call *call, struct env *env, int r, const char *what
 
 void verb_fail_path(struct call *call, struct env *env, int r, const char *path, const char *what)
 {
-	json_t *fields = json_object();
+	json_t *fields;
 	char shown[512];
 
+	if (env->failed) {
+		verb_failed(call, env);
+		return;
+	}
+	fields = json_object();
 	verb_put_bytes(fields, "path", path, strlen(path));
 	(void)text_escape_into(shown, sizeof(shown), path, strlen(path));
 	if (r == -ENOENT || r == -ENOTDIR)

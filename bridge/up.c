@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -87,6 +88,9 @@ static _Noreturn void become_limbd(const char *path, const struct places *places
 		(void)setsid();
 		(void)dup2(log_fd, STDERR_FILENO);
 	}
+	/* A relative one is meant from here, and limbd works in "/". */
+	if (getenv("LIMB_SOCKET") && setenv("LIMB_SOCKET", places->socket, 1) < 0)
+		_exit(EXIT_COULD_NOT);
 	/* stdout is the result's, and a pipe that somebody reads to its end. */
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0 ||
 	    chdir("/") < 0)
@@ -123,10 +127,20 @@ static void log_tail(int log_fd, off_t from, char *out, size_t size)
 	text_escape_into(out, size, line, strlen(line));
 }
 
-static json_t *limbd_ended(int status, const char *tail)
+static json_t *limbd_ended(int status, const char *tail, const struct places *places)
 {
+	struct statvfs fs;
+	char shown[256];
+
 	if (tail[0])
 		return failure_new("daemon_unreachable", NULL, "limbd did not start: %s", tail);
+	/* It could not even write why. */
+	if (statvfs(places->state, &fs) == 0 &&
+	    (uint64_t)fs.f_bavail * fs.f_frsize < LOG_TAIL_BYTES)
+		return failure_new("no_space", "free space there, then run: limb up",
+				   "limbd did not start: the disk of '%s' is full",
+				   text_escape_into(shown, sizeof(shown), places->state,
+						    strlen(places->state)));
 	if (WIFSIGNALED(status))
 		return failure_new("daemon_unreachable", "see limbd.log in the state directory",
 				   "limbd was ended by signal %d", WTERMSIG(status));
@@ -190,7 +204,7 @@ static json_t *wait_answer(const struct places *places, pid_t pid, int log_fd, o
 		char tail[512];
 
 		log_tail(log_fd, log_from, tail, sizeof(tail));
-		return limbd_ended(status, tail);
+		return limbd_ended(status, tail, places);
 	}
 	(void)kill(pid, SIGTERM);
 	return failure_new("timed_out", "see limbd.log in the state directory",
@@ -222,6 +236,68 @@ static json_t *start(const struct places *places, int state_fd, bool foreground,
 	if (!failure)
 		*ret_pid = foreground ? pid : 0;
 	return failure;
+}
+
+static bool is_beneath(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static json_t *bad_mount(const struct places *places, const char *why)
+{
+	char shown[256];
+
+	text_escape_into(shown, sizeof(shown), places->mount, strlen(places->mount));
+	return failure_new("invalid_path", "choose another: limb up --mount DIR",
+			   "the view cannot be mounted below '%s': %s", shown, why);
+}
+
+/* Environments are mounted below it by their names, so it must not hold what is ours. */
+static json_t *open_mount(const struct places *places)
+{
+	static const char *const parts[] = {"brain", "envs", "store", "past"};
+	cleanup_free char *mount = NULL, *state = realpath(places->state, NULL);
+	int r = file_make_dirs(places->mount);
+
+	if (r == -EEXIST || r == -ENOTDIR)
+		return bad_mount(places, "that is not a directory");
+	if (r < 0)
+		return bad_mount(places, strerror(-r));
+	mount = realpath(places->mount, NULL);
+	if (!mount || !state)
+		return bad_mount(places, strerror(errno));
+	if (strcmp(mount, "/") == 0)
+		return bad_mount(places,
+				 "environments would stand beside the system's directories");
+	if (is_beneath(state, mount))
+		return bad_mount(places, "the state directory lies in it");
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		cleanup_free char *part = NULL;
+
+		if (asprintf(&part, "%s/%s", state, parts[i]) < 0)
+			return failure_new("internal", NULL, "out of memory");
+		if (is_beneath(mount, part))
+			return bad_mount(places, "it lies among limbfs's own files");
+	}
+	return NULL;
+}
+
+/* LIMB_SOCKET may lead to the limbd of another state. */
+static json_t *other_state(const struct places *places, const json_t *result)
+{
+	const char *theirs = json_string_value(json_object_get(result, "state_dir"));
+	cleanup_free char *a = theirs ? realpath(theirs, NULL) : NULL,
+			  *b = realpath(places->state, NULL);
+	char shown[256], other[256];
+
+	if (!a || !b || strcmp(a, b) == 0)
+		return NULL;
+	text_escape_into(shown, sizeof(shown), places->socket, strlen(places->socket));
+	text_escape_into(other, sizeof(other), a, strlen(a));
+	return failure_new("conflict", "choose another with LIMB_SOCKET",
+			   "the limbd at '%s' has another state directory, '%s'", shown, other);
 }
 
 static json_t *open_state(const struct places *places, int *ret_fd)
@@ -264,7 +340,6 @@ json_t *up_run(const struct places *places, bool foreground, json_t **ret_result
 {
 	cleanup_close int state_fd = -1, lock_fd = -1;
 	struct client *c = NULL;
-	bool started = false;
 	json_t *failure;
 
 	*ret_pid = 0;
@@ -280,17 +355,26 @@ json_t *up_run(const struct places *places, bool foreground, json_t **ret_result
 
 		failure = ask_up(c, ret_result);
 		client_free(c);
+		if (!failure) {
+			failure = other_state(places, *ret_result);
+			if (failure)
+				json_decref(take_ptr(ret_result));
+			else
+				(void)json_object_set_new(*ret_result, "started", json_false());
+			return failure;
+		}
 		/* One that is just dying took the connection, and has the lock for a moment more. */
 		if (failure && client_is_unreachable(failure))
 			json_decref(wait_end(pid, pidfd));
 	}
-	if (failure && client_is_unreachable(failure)) {
-		json_decref(failure);
-		failure = start(places, state_fd, foreground, ret_result, ret_pid);
-		started = !failure;
-	}
+	if (!client_is_unreachable(failure))
+		return failure;
+	json_decref(failure);
+	failure = open_mount(places);
 	if (!failure)
-		(void)json_object_set_new(*ret_result, "started", json_boolean(started));
+		failure = start(places, state_fd, foreground, ret_result, ret_pid);
+	if (!failure)
+		(void)json_object_set_new(*ret_result, "started", json_true());
 	return failure;
 }
 

@@ -223,7 +223,7 @@ const struct verb verb_table[] = {
 	{"rebuild", "make a lost environment again", HANDLE_DAEMON, EFFECT_DESTROY,
 		{NAME_ARG}, rebuild_flags, "equal", render_rebuild, "environment"},
 	{"restore", "bring files back as they were at a point", HANDLE_DAEMON, EFFECT_CHANGE,
-		{NAME_ARG, {"paths", VALUE_PATHS, true, "PATH"}}, restore_flags, NULL,
+		{NAME_ARG, {"paths", VALUE_PATHS, true, "PATH..."}}, restore_flags, NULL,
 		render_restore, "changes/path"},
 	{"migrate", "move an environment to another place", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG}, migrate_flags, "equal", render_migrate, "environment"},

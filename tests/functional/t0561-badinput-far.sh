@@ -179,6 +179,70 @@ test_expect 'nothing of that changed anything but what was run' '
 	verify_equal box
 '
 
+test_expect 'a place for the view, the socket or the state that cannot be is refused, and left as it was' '
+	echo precious >file
+	mkdir -p other holds/state
+	limb down
+	export LIMB_STATE=$T/other/state
+	says 125 invalid_path "$T/file.: that is not a directory.*--mount" limb up --mount "$T/file"
+	says 125 invalid_path "below ./.:.*--mount" limb up --mount /
+	says 125 invalid_path "the state directory lies in it" limb up --mount "$T/other"
+	says 125 invalid_path "the state directory lies in it" limb up --mount "$T/other/state"
+	says 125 invalid_path "among limbfs.s own files" limb up --mount "$T/other/state/envs/x"
+	LIMB_SOCKET=$T/file says 125 daemon_unreachable "$T/file.*something else is there.*LIMB_SOCKET" limb up
+	LIMB_SOCKET=$T/absent/s says 125 daemon_unreachable "$T/absent.*No such file.*LIMB_SOCKET" limb up
+	test "$(cat file)" = precious
+	says 125 io_error "$T/file" limb up --state "$T/file" --mount "$T/other/mnt"
+	# One socket for two brains: neither is taken for the other, and none loses it.
+	LIMB_SOCKET=one limb up
+	LIMB_SOCKET=$T/one limb ls
+	LIMB_SOCKET=one says 125 conflict "another state directory, .$T/other/state" limb up --state "$T/holds/state"
+	expect_code 125 env LIMB_SOCKET="$T/one" limbd --state "$T/holds/state" --mount "$T/holds/state/mnt" 2>err
+	grep "that of another limbd" err
+	LIMB_SOCKET=$T/one limb ls
+	LIMB_SOCKET=one limb down
+	unset LIMB_STATE
+	export LIMB_STATE=$T/state
+	limb up
+'
+
+test_expect 'what is damaged is said to be, and every verb lives with it' '
+	export LIMB_STATE=$T/broken
+	limb up
+	limb create q --provider local -q
+	limb exec q -- touch f
+	limb down --stop
+	cp broken/envs/*/env.json kept.json
+	echo "{" >"$(echo broken/envs/*/env.json)"
+	limb up
+	limb status q --json >out || true
+	jq -e ".environments[0] | .state == \"halted\" and (.reasons[0].detail | test(\"env.json\"))" out
+	says 125 environment_exists "already" limb create q
+	says 125 halted "env.json. cannot be read: it is damaged; put a copy" limb exec q -- true
+	limb down
+	test "$(cat broken/envs/*/env.json)" = "{"
+	cp kept.json "$(echo broken/envs/*/env.json)"
+	limb up
+	limb ls q:f
+	limb down --stop
+	dd if=/dev/zero of="$(echo broken/envs/*/log/*.log)" bs=1 seek=300 count=20 conv=notrunc status=none
+	limb up
+	pid=$(pid_of q limbd)
+	for verb in start stop pause resume sync verify points trust ps conflicts rebuild "label q x" "accept q f" \
+		"retry q f" "drop q f" "resolve q f --take brain" "restore q --at HEAD" "migrate q --to bwrap" \
+		"exec q -- true" "cp q:f -" "cp $T/file q:x" "mv q:f q:g" "rm q:f" "ls q:" "ls q@HEAD:"; do
+		[ "$verb" != "${verb#* }" ] || verb="$verb q"
+		says 125 halted "it is damaged; look at it with: limb journal verify q" limb $verb
+	done
+	test "$(pid_of q limbd)" = "$pid"
+	expect_code 1 limb journal verify q
+	limb rm q
+	limb down
+	dd if=/dev/zero of="$(echo broken/brain/log/*.log)" bs=1 seek=300 count=20 conv=notrunc status=none
+	says 125 daemon_unreachable "brain/log.: it is damaged; put a copy of it back" limb up
+'
+allow_error 'cannot be read; its files are left|its journal cannot be opened|brain.s log|the socket|the view cannot be mounted'
+
 test_expect 'down with something pending says how much, and with 125' '
 	limb create busy --provider local -q
 	root=$(root_of busy)
