@@ -280,7 +280,7 @@ static void test_power_loss(void **state)
 
 /* After a sync failed, the pages count as clean though the disk never got them; a log that is
  * opened again and says "durable" has written them again. */
-static void test_b58_lost_pages(void **state)
+static void B58_lost_pages(void **state)
 {
 	static struct fake_disk disk;
 	int dir = make_dir("log");
@@ -329,7 +329,7 @@ static void test_b58_lost_pages(void **state)
 }
 
 /* A segment got its name and no more: before anything in it counts as durable, the name is. */
-static void test_b58_unsynced_name(void **state)
+static void B58_unsynced_name(void **state)
 {
 	static struct fake_disk disk;
 	int dir = make_dir("log");
@@ -418,7 +418,7 @@ static void begin_order(void)
 	io_set_observer(note, NULL);
 }
 
-static void test_b58_order(void **state)
+static void B58_order(void **state)
 {
 	struct log *log;
 
@@ -572,12 +572,12 @@ static void faults(const char *kind)
 	(void)close(dir);
 }
 
-static void test_b58_errors(void **state)
+static void B58_errors(void **state)
 {
 	faults("error");
 }
 
-static void test_b58_cuts(void **state)
+static void B58_cuts(void **state)
 {
 	faults("cut");
 }
@@ -597,8 +597,8 @@ static void test_kills(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_power_loss), TEST(test_b58_lost_pages), TEST(test_b58_unsynced_name),
-		TEST(test_b58_order),  TEST(test_b58_errors),	  TEST(test_b58_cuts),
+		TEST(test_power_loss), TEST(B58_lost_pages), TEST(B58_unsynced_name),
+		TEST(B58_order),       TEST(B58_errors),     TEST(B58_cuts),
 		TEST(test_no_space),   TEST(test_kills),
 	};
 

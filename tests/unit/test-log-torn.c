@@ -75,7 +75,7 @@ static void expect_a_c(uint64_t torn_bytes, bool b_is_whole)
 	assert_sound(scratch, 0);
 }
 
-static void test_b57_cut(void **state)
+static void B57_cut(void **state)
 {
 	struct two t = make_a_b();
 
@@ -90,7 +90,7 @@ static void test_b57_cut(void **state)
 	free(t.p);
 }
 
-static void test_b57_zeros_behind(void **state)
+static void B57_zeros_behind(void **state)
 {
 	struct two t = make_a_b();
 	uint8_t *p = malloc(t.n);
@@ -113,7 +113,7 @@ static void test_b57_zeros_behind(void **state)
 }
 
 /* The disk wrote the end of B, not its beginning. */
-static void test_b57_zeros_before(void **state)
+static void B57_zeros_before(void **state)
 {
 	struct two t = make_a_b();
 	uint8_t *p = malloc(t.n);
@@ -133,7 +133,7 @@ static void test_b57_zeros_before(void **state)
 }
 
 /* Of B, C, D in one batch any may be lost: only A was acknowledged. */
-static void test_b57_batch(void **state)
+static void B57_batch(void **state)
 {
 	size_t offsets[6], n;
 	struct log *log = fixture_open(scratch);
@@ -219,8 +219,8 @@ static void test_durable_is_not_torn(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_b57_cut),   TEST(test_b57_zeros_behind),    TEST(test_b57_zeros_before),
-		TEST(test_b57_batch), TEST(test_durable_is_not_torn),
+		TEST(B57_cut),	 TEST(B57_zeros_behind),	 TEST(B57_zeros_before),
+		TEST(B57_batch), TEST(test_durable_is_not_torn),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

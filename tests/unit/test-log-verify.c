@@ -157,7 +157,7 @@ static void test_torn_tail(void **state)
 
 /* ---- B60 ---- */
 
-static void test_b60_last_dropped(void **state)
+static void B60_last_dropped(void **state)
 {
 	one_segment();
 	for (int keep = 7; keep >= 0; keep--) {
@@ -177,7 +177,7 @@ static void test_b60_last_dropped(void **state)
 	}
 }
 
-static void test_b60_last_segments_dropped(void **state)
+static void B60_last_segments_dropped(void **state)
 {
 	four_segments();
 	assert_int_equal(unlinkat(scratch, names[3], 0), 0);
@@ -201,7 +201,7 @@ static void drop(unsigned segment, size_t from, size_t to)
 	free(p);
 }
 
-static void test_b60_middle_dropped(void **state)
+static void B60_middle_dropped(void **state)
 {
 	one_segment();
 	for (size_t i = 0; i < 7; i++) {
@@ -238,7 +238,7 @@ static void swap(uint8_t *p, size_t a, size_t b)
 	memcpy(p + to, q + at[a], at[a + 1] - at[a]);
 }
 
-static void test_b60_swapped(void **state)
+static void B60_swapped(void **state)
 {
 	uint8_t *p;
 
@@ -264,7 +264,7 @@ static void test_b60_swapped(void **state)
 	free(p);
 }
 
-static void test_b60_swapped_over_segments(void **state)
+static void B60_swapped_over_segments(void **state)
 {
 	size_t size;
 	uint8_t a[152];
@@ -280,7 +280,7 @@ static void test_b60_swapped_over_segments(void **state)
 	assert_problems("swapped@7 swapped@2 ");
 }
 
-static void test_b60_segments_swapped(void **state)
+static void B60_segments_swapped(void **state)
 {
 	four_segments();
 	assert_int_equal(renameat(scratch, names[1], scratch, "x"), 0);
@@ -289,7 +289,7 @@ static void test_b60_segments_swapped(void **state)
 	assert_problems("swapped@5 swapped@3 ");
 }
 
-static void test_b60_repeated(void **state)
+static void B60_repeated(void **state)
 {
 	uint8_t *p;
 
@@ -309,7 +309,7 @@ static void test_b60_repeated(void **state)
 }
 
 /* What a faulty writer does: appends behind the torn tail. */
-static void test_b60_torn_then_appended(void **state)
+static void B60_torn_then_appended(void **state)
 {
 	struct log *log;
 	uint8_t *p, torn[100];
@@ -335,7 +335,7 @@ static void test_b60_torn_then_appended(void **state)
 	assert_int_equal(log_open(scratch, &fixture_ids, 0, &log, NULL), -EBADMSG);
 }
 
-static void test_b60_rolled_back(void **state)
+static void B60_rolled_back(void **state)
 {
 	static const char *const other[] = {"A", "B", "X", "Y", "Z", "1", "2", "3", "4"};
 	struct log_head head;
@@ -607,15 +607,15 @@ int main(void)
 		TEST(test_good),
 		TEST(test_empty),
 		TEST(test_torn_tail),
-		TEST(test_b60_last_dropped),
-		TEST(test_b60_last_segments_dropped),
-		TEST(test_b60_middle_dropped),
-		TEST(test_b60_swapped),
-		TEST(test_b60_swapped_over_segments),
-		TEST(test_b60_segments_swapped),
-		TEST(test_b60_repeated),
-		TEST(test_b60_torn_then_appended),
-		TEST(test_b60_rolled_back),
+		TEST(B60_last_dropped),
+		TEST(B60_last_segments_dropped),
+		TEST(B60_middle_dropped),
+		TEST(B60_swapped),
+		TEST(B60_swapped_over_segments),
+		TEST(B60_segments_swapped),
+		TEST(B60_repeated),
+		TEST(B60_torn_then_appended),
+		TEST(B60_rolled_back),
 		TEST(test_missing_segments),
 		TEST(test_edited),
 		TEST(test_segment_headers),

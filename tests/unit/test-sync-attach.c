@@ -102,7 +102,7 @@ static void test_late_acknowledgement(void **state)
 }
 
 /* B11: killed again and again during the first scan; each life goes on where the last ended. */
-static void test_interrupted_first_scan(void **state)
+static void B11_interrupted_first_scan(void **state)
 {
 	uint64_t before = 0;
 
@@ -217,7 +217,7 @@ static void expect_halt(const char *code)
 }
 
 /* B10: another directory, an empty one, none: nothing is removed from the journal. */
-static void test_root_replaced(void **state)
+static void B10_B24_root_replaced(void **state)
 {
 	(void)state;
 	make_tree();
@@ -382,7 +382,7 @@ static void test_mount_changed(void **state)
 }
 
 /* B12: what may not be read is kept as it was last known. */
-static void test_unreadable(void **state)
+static void B12_unreadable(void **state)
 {
 	(void)state;
 	if (geteuid() != 0) {
@@ -420,17 +420,17 @@ int main(void)
 		T(test_reattach),
 		T(test_lost_changes),
 		T(test_late_acknowledgement),
-		T(test_interrupted_first_scan),
+		T(B11_interrupted_first_scan),
 		T(test_foreign_root),
 		T(test_restored_root),
-		T(test_root_replaced),
+		T(B10_B24_root_replaced),
 		T(test_root_missing),
 		T(test_root_emptied),
 		T(test_wrong_mark),
 		T(test_mark_is_set),
 		T(test_status_after_reattach),
 		T(test_mount_changed),
-		T(test_unreadable),
+		T(B12_unreadable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

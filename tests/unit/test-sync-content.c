@@ -26,7 +26,7 @@ static void test_sizes(void **state)
 }
 
 /* B34: a hole is sent as a hole. */
-static void test_sparse(void **state)
+static void B34_sparse(void **state)
 {
 	(void)state;
 	sh("truncate -s 1G hole; echo middle | dd of=hole bs=1 seek=500M conv=notrunc status=none; "
@@ -53,7 +53,7 @@ static void test_only_attributes(void **state)
 }
 
 /* B32: extended attributes, sorted, without ours. */
-static void test_xattrs(void **state)
+static void B32_xattrs(void **state)
 {
 	static const uint8_t cap[20] = {0, 0, 0, 2, 0, 4};
 	const struct bnode *n;
@@ -354,9 +354,9 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_sizes),
-		T(test_sparse),
+		T(B34_sparse),
 		T(test_only_attributes),
-		T(test_xattrs),
+		T(B32_xattrs),
 		T(test_ignored),
 		T(test_tree_get),
 		T(test_deltas),

@@ -15,7 +15,7 @@ static int start(void **state)
 }
 
 /* B01: what is made right after its directory is not missed. */
-static void test_new_directories(void **state)
+static void B01_new_directories(void **state)
 {
 	(void)state;
 	(void)check();
@@ -24,7 +24,7 @@ static void test_new_directories(void **state)
 }
 
 /* B02: an overflow of the queue is counted, and everything is looked at again. */
-static void test_overflow(void **state)
+static void B02_overflow(void **state)
 {
 	(void)state;
 	sh("mkdir old; cd old; for i in {1..500}; do echo $i >f$i; done");
@@ -37,7 +37,7 @@ static void test_overflow(void **state)
 }
 
 /* B03: out of watches the rest is polled, and the state says so. */
-static void test_watch_limit(void **state)
+static void B03_watch_limit(void **state)
 {
 	(void)state;
 	brain_detach(&b);
@@ -63,7 +63,7 @@ static void test_watch_limit(void **state)
 }
 
 /* B04: paths come from the tree, not from what a watch was made with. */
-static void test_parent_renamed(void **state)
+static void B04_parent_renamed(void **state)
 {
 	(void)state;
 	sh("mkdir -p a1/a2/a3/a4/a5/a6/a7/a8/a9");
@@ -76,7 +76,7 @@ static void test_parent_renamed(void **state)
 }
 
 /* B05: a byte stored through a mapping is there before a barrier ends. */
-static void test_mapped(void **state)
+static void B05_mapped(void **state)
 {
 	uint8_t *p;
 	int fd;
@@ -158,7 +158,7 @@ static void test_mapped_below(void **state)
 }
 
 /* B06: each change is seen without a barrier, one after the other. */
-static void test_one_after_the_other(void **state)
+static void B06_one_after_the_other(void **state)
 {
 	char text[16];
 
@@ -185,7 +185,7 @@ static void test_one_after_the_other(void **state)
 }
 
 /* B07: a large tree goes while its neighbours are made; what is many is said before. */
-static void test_mass_delete(void **state)
+static void B07_mass_delete(void **state)
 {
 	(void)state;
 	sh("for i in {1..60}; do mkdir -p node/m$i; for j in {1..40}; do : >node/m$i/f$j; done; "
@@ -200,7 +200,7 @@ static void test_mass_delete(void **state)
 }
 
 /* B08: moved in from outside, and out again. */
-static void test_moved_in_and_out(void **state)
+static void B08_moved_in_and_out(void **state)
 {
 	(void)state;
 	sh("mkdir ../out; echo one >../out/one; mkdir ../out/dir; "
@@ -215,7 +215,7 @@ static void test_moved_in_and_out(void **state)
 }
 
 /* B09: replaced by a rename, again and again. */
-static void test_atomic_saves(void **state)
+static void B09_atomic_saves(void **state)
 {
 	(void)state;
 	sh("echo 0 >f");
@@ -227,7 +227,7 @@ static void test_atomic_saves(void **state)
 }
 
 /* B13: a link in a directory's place takes nothing with it. */
-static void test_directory_becomes_link(void **state)
+static void B13_directory_becomes_link(void **state)
 {
 	(void)state;
 	sh("mkdir a b; echo 1 >a/f; echo 2 >b/f");
@@ -239,7 +239,7 @@ static void test_directory_becomes_link(void **state)
 }
 
 /* B14, B22: names come and go while the first scan runs. */
-static void test_busy_first_scan(void **state)
+static void B14_B22_busy_first_scan(void **state)
 {
 	pid_t pid;
 
@@ -261,7 +261,7 @@ static void test_busy_first_scan(void **state)
 }
 
 /* B20: same size, same mtime, other bytes. */
-static void test_hidden_edits(void **state)
+static void B20_hidden_edits(void **state)
 {
 	(void)state;
 	sh("echo 111 >f; touch -d @1000000000 f; echo a >g");
@@ -273,7 +273,7 @@ static void test_hidden_edits(void **state)
 }
 
 /* B26, B28, B29: names and targets are bytes. */
-static void test_odd_names(void **state)
+static void B26_B28_B29_odd_names(void **state)
 {
 	(void)state;
 	sh("touch $'new\\nline' $'\\xff\\xfe' -- -rf 'back\\slash' $'q\"$(x)' 'trailing ' "
@@ -287,7 +287,7 @@ static void test_odd_names(void **state)
 }
 
 /* B27: special files are entries like others, and nobody opens them. */
-static void test_special_files(void **state)
+static void B27_special_files(void **state)
 {
 	(void)state;
 	sh("mkfifo p; for i in {1..100}; do echo $i >f$i; done; "
@@ -299,7 +299,7 @@ static void test_special_files(void **state)
 }
 
 /* B30: paths longer than the system takes. */
-static void test_deep_paths(void **state)
+static void B30_deep_paths(void **state)
 {
 	(void)state;
 	sh("n=$(printf 'd%.0s' {1..200}); for i in {1..40}; do mkdir $n; cd $n; done; echo deep "
@@ -316,7 +316,7 @@ static void test_deep_paths(void **state)
 }
 
 /* B31: all bits of a mode, and a change of nothing but the mode. */
-static void test_modes(void **state)
+static void B31_modes(void **state)
 {
 	(void)state;
 	/* What has no mode at all only root can read. */
@@ -330,7 +330,7 @@ static void test_modes(void **state)
 }
 
 /* B33: two names of one file stay one. */
-static void test_hard_links(void **state)
+static void B33_hard_links(void **state)
 {
 	(void)state;
 	sh("mkdir d; echo 1 >f1; ln f1 d/f2; ln f1 f3");
@@ -351,24 +351,24 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_new_directories),
-		T(test_overflow),
-		T(test_watch_limit),
-		T(test_parent_renamed),
-		T(test_mapped),
+		T(B01_new_directories),
+		T(B02_overflow),
+		T(B03_watch_limit),
+		T(B04_parent_renamed),
+		T(B05_mapped),
 		T(test_mapped_below),
-		T(test_one_after_the_other),
-		T(test_mass_delete),
-		T(test_moved_in_and_out),
-		T(test_atomic_saves),
-		T(test_directory_becomes_link),
-		T(test_busy_first_scan),
-		T(test_hidden_edits),
-		T(test_odd_names),
-		T(test_special_files),
-		T(test_deep_paths),
-		T(test_modes),
-		T(test_hard_links),
+		T(B06_one_after_the_other),
+		T(B07_mass_delete),
+		T(B08_moved_in_and_out),
+		T(B09_atomic_saves),
+		T(B13_directory_becomes_link),
+		T(B14_B22_busy_first_scan),
+		T(B20_hidden_edits),
+		T(B26_B28_B29_odd_names),
+		T(B27_special_files),
+		T(B30_deep_paths),
+		T(B31_modes),
+		T(B33_hard_links),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

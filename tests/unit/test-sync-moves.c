@@ -89,7 +89,7 @@ static void test_over_existing(void **state)
 }
 
 /* B21: a chain of fifty, and a name that is used again. */
-static void test_chain(void **state)
+static void B21_chain(void **state)
 {
 	uint64_t f1 = id("f1"), f2 = id("f2");
 
@@ -200,7 +200,7 @@ int main(void)
 		T(test_directory),
 		T(test_into_new_directory),
 		T(test_over_existing),
-		T(test_chain),
+		T(B21_chain),
 		T(test_rotation),
 		T(test_swaps),
 		T(test_cycle_of_three),
