@@ -89,7 +89,7 @@ test_expect 'what was renamed is moved back and not made again' '
 	test ! -s litter
 '
 
-test_expect 'two that changed places change them again; a file where a directory was, and the other way round' '
+test_expect 'B62 two that changed places change them again; a file where a directory was, and the other way round' '
 	mv tree/d/two t
 	mv tree/a tree/d/two
 	mv t tree/a
@@ -170,7 +170,7 @@ test_expect 'a dry run says the same and changes nothing, not even the journal' 
 	same_tree list.start list
 '
 
-test_expect 'a restore is undone by a restore to its label' '
+test_expect 'B62 a restore is undone by a restore to its label' '
 	rm -r tree/d
 	echo rewritten >tree/a
 	mkdir tree/n
@@ -267,7 +267,7 @@ test_expect 'limbd is killed in the middle: the label stands, and a second call 
 	test ! -s litter
 '
 
-test_expect 'what is not the journal'\''s is never removed: its directory stays, and it is said' '
+test_expect 'B61 what is not the journal'\''s is never removed: its directory stays, and it is said' '
 	mkdir tree/fresh
 	limb sync box
 	mkdir -p tree/fresh/x
