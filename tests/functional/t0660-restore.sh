@@ -267,7 +267,7 @@ test_expect 'limbd is killed in the middle: the label stands, and a second call 
 	test ! -s litter
 '
 
-test_expect 'B61 what is not the journal'\''s is never removed: its directory stays, and it is said' '
+test_expect 'what is not the journal'\''s is never removed: its directory stays, and it is said' '
 	mkdir tree/fresh
 	limb sync box
 	mkdir -p tree/fresh/x

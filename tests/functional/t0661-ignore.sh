@@ -90,7 +90,7 @@ test_expect 'a rule that comes removes nothing: what was known stays, what chang
 	echo newest >tree/out/f
 '
 
-test_expect 'a restore does not touch what is left out' '
+test_expect 'B61 a restore does not touch what is left out' '
 	limb label box here
 	echo changed >tree/src/a.c
 	echo mine >tree/src/a.o
