@@ -61,6 +61,8 @@ void life_free(struct life *l);
 void life_done(struct life *l, json_t *result); /* answers (if result), frees */
 uint64_t life_ms(const struct life *l);
 const char *life_code(int r); /* errno to a code of the contract */
+/* What stopped a RESTORE, as a sentence; returns out. */
+const char *life_not_restored(const struct entry_restored *e, char *out, size_t size);
 /* The environment that the call names, or NULL and the call is answered. */
 struct env *life_env(struct call *call, bool may_be_busy);
 

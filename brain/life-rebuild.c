@@ -173,10 +173,7 @@ static void rebuild_restored(struct env *env, int r, const struct entry_head *e,
 	l->on_status = NULL;
 	env->restore_at = INDEX_NOW;
 	if (r == 0 && m->error) {
-		(void)snprintf(text, sizeof(text), "%.*s (%s)",
-			       (int)MIN(m->detail_len, (uint32_t)300), (const char *)(m + 1),
-			       strerror(m->error));
-		rebuild_fail(l, life_code(-m->error), text);
+		rebuild_fail(l, life_code(-m->error), life_not_restored(m, text, sizeof(text)));
 		return;
 	}
 	if (r < 0) {

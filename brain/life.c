@@ -1,7 +1,10 @@
 /* What every life has: its struct, its provider, its line, its deadline. */
 #include "brain/life-impl.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
+#include "base/text.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/provider.h"
@@ -117,6 +120,18 @@ const char *life_code(int r)
 	case EPERM: return "permission_denied";
 	default: return "io_error";
 	}
+}
+
+const char *life_not_restored(const struct entry_restored *e, char *out, size_t size)
+{
+	bool full = e->error == ENOSPC || e->error == EDQUOT;
+	char shown[256];
+
+	(void)text_escape_into(shown, sizeof(shown), e + 1, e->detail_len);
+	(void)snprintf(out, size,
+		       full ? "%s: %s there; free space there, or choose another place" : "%s: %s",
+		       shown, strerror(e->error));
+	return out;
 }
 
 struct env *life_env(struct call *call, bool may_be_busy)

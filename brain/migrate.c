@@ -432,9 +432,9 @@ static bool copied(struct move *m, int r, const struct entry_head *e)
 	const struct entry_restored *a = (const struct entry_restored *)e;
 
 	if (r == 0 && a->error) {
-		move_fail(m, life_code(-a->error), "%.*s (%s)",
-			  (int)MIN(a->detail_len, (uint32_t)300), (const char *)(a + 1),
-			  strerror(a->error));
+		char text[400];
+
+		move_fail(m, life_code(-a->error), "%s", life_not_restored(a, text, sizeof(text)));
 		return false;
 	}
 	if (r < 0) {

@@ -33,8 +33,8 @@ static const char *const options[] = {
 struct target {
 	char *host;
 	const char *root;
-	char *shown; /* for people */
-	char *again; /* the user's own ssh, for a hint */
+	char *shown;	     /* for people */
+	char *again, *plain; /* the user's own ssh, for a hint */
 };
 
 static void target_done(struct target *t)
@@ -42,6 +42,7 @@ static void target_done(struct target *t)
 	free(t->host);
 	free(t->shown);
 	free(t->again);
+	free(t->plain);
 }
 
 static json_t *info(const struct provider_call *call, json_t **ret)
@@ -109,7 +110,10 @@ static json_t *make_argv(struct target *t, struct words *argv)
 	if (r >= 0 &&
 	    asprintf(&t->again, "%s -o StrictHostKeyChecking=accept-new %s true", ssh, t->host) < 0)
 		t->again = NULL;
-	return r < 0 || !t->again ? provider_failure("internal", NULL, "out of memory") : NULL;
+	if (r >= 0 && asprintf(&t->plain, "make this work first: %s %s true", ssh, t->host) < 0)
+		t->plain = NULL;
+	return r < 0 || !t->again || !t->plain ? provider_failure("internal", NULL, "out of memory")
+					       : NULL;
 }
 
 /* ssh's own words, which are the same in every locale. */
@@ -154,16 +158,16 @@ static json_t *explain(const struct remote *rm, const struct remote_end *end)
 					"it: %s",
 					rm->where, explained->again);
 	if ((p = line_with(end->said, "Could not resolve", line, sizeof(line))))
-		return provider_failure("env_unreachable", NULL, "there is no %s: %s", rm->where,
-					p);
+		return provider_failure("env_unreachable", explained->plain, "there is no %s: %s",
+					rm->where, p);
 	if ((p = line_with(end->said, "Permission denied", line, sizeof(line))))
-		return provider_failure("permission_denied", NULL,
+		return provider_failure("permission_denied", explained->plain,
 					"%s lets nobody in with the keys at hand: %s", rm->where,
 					p);
 	for (size_t i = 0; i < ARRAY_SIZE(away); i++)
 		if ((p = line_with(end->said, away[i], line, sizeof(line))))
-			return provider_failure("env_unreachable", NULL, "%s does not answer: %s",
-						rm->where, p);
+			return provider_failure("env_unreachable", explained->plain,
+						"%s does not answer: %s", rm->where, p);
 	return NULL;
 }
 

@@ -143,7 +143,7 @@ test_expect 'a key that is not let in' '
 	ssh_config stranger main
 	sed "/^Host stranger/,\$ s#IdentityFile .*#IdentityFile $T/other#" "$ssh_dir/config" >c
 	cp c "$ssh_dir/config"
-	refused "lets nobody in with the keys at hand" "ssh:stranger:$T/there/no"
+	refused "lets nobody in with the keys at hand.*make this work first: ssh .*stranger true" "ssh:stranger:$T/there/no"
 '
 test_expect 'an account without a shell' '
 	ssh_sshd noshell "ForceCommand echo This account is not available; exit 1"
@@ -155,6 +155,24 @@ test_expect 'an account without a shell' '
 	ssh_know sftp
 	LIMB_TIME_S=200 refused "started no sh|did not answer|broke" "ssh:sftp:$T/there/no"
 '
+if have root; then
+	test_expect 'a full disk there is said, and what to do; it lives where it was' '
+		mkdir small much
+		mount -t tmpfs -o size=1m none small || exit 0
+		head -c 3000000 /dev/urandom >much/large
+		limb create much --provider local --from much
+		expect_code 125 limb migrate much --to "ssh:box:$T/small/w" 2>err
+		grep "large: No space left on device there; free space there" err
+		test "$(state_of much)" = live
+		test "$(inspect_of much .provider)" = local
+		verify_equal much
+		limb rm much
+		expect_code 125 limb create much --provider "ssh:box:$T/small/w2" --from much --json >out 2>err
+		jq -e ".error == \"no_space\"" out
+		test "$(limb ls -q | grep -c much)" = 0
+		wait_for "umount small"
+	'
+fi
 test_expect 'LIMB_SSH and --from, --root say what is wrong with them' '
 	mkdir "$T/src"
 	refused "\-\-from copies one there" "ssh:box:$T/there/no" --root "$T/src"
