@@ -31,8 +31,8 @@ struct check {
 	struct store *store;
 	uint8_t pack_id[16];
 	struct entry_place *places;
-	uint64_t *keys; /* of the places, once they are proven */
-	size_t n, n_keys;
+	size_t n;
+	struct set set; /* the places, as they are proven */
 	int result;
 	bool done;
 };
@@ -101,12 +101,15 @@ static bool proven(struct proof *p, uint64_t key)
 	return has;
 }
 
-static int prove(struct proof *p, uint64_t key)
+/* n of them, and 0 is none. */
+static int prove(struct proof *p, const uint64_t *keys, size_t n)
 {
-	int r;
+	int r = 0;
 
 	(void)pthread_mutex_lock(&p->lock);
-	r = set_add(&p->set, key);
+	for (size_t i = 0; i < n && r == 0; i++)
+		if (keys[i])
+			r = set_add(&p->set, keys[i]);
 	(void)pthread_mutex_unlock(&p->lock);
 	return r;
 }
@@ -117,10 +120,7 @@ static bool is_proven(const struct check *c, const uint8_t hash[SHA256_BYTES])
 {
 	uint64_t key = key_of(c->proof->secret, hash);
 
-	for (size_t i = 0; i < c->n_keys; i++)
-		if (c->keys[i] == key)
-			return true;
-	return proven(c->proof, key);
+	return set_has(&c->set, key) || proven(c->proof, key);
 }
 
 /* A list names contents, or holes, of which the hash is zeros. */
@@ -136,20 +136,19 @@ static bool list_ok(const struct check *c, const uint8_t *p, size_t n)
 	return true;
 }
 
-static bool member_ok(struct check *c, const struct entry_place *place,
-		      const struct frame_member *m, const uint8_t *bytes)
+static int check_member(struct check *c, const struct entry_place *place,
+			const struct frame_member *m, const uint8_t *bytes)
 {
 	uint8_t hash[SHA256_BYTES];
 
 	if (m->len != place->len || m->kind != place->kind)
-		return false;
+		return -EBADMSG;
 	sha256(bytes, m->len, hash);
 	if (memcmp(hash, place->hash, SHA256_BYTES) != 0)
-		return false;
+		return -EBADMSG;
 	if (m->kind == FRAME_LIST && !list_ok(c, bytes, m->len))
-		return false;
-	c->keys[c->n_keys++] = key_of(c->proof->secret, hash);
-	return true;
+		return -EBADMSG;
+	return set_add(&c->set, key_of(c->proof->secret, hash));
 }
 
 /* The places from *at on that are in one frame: its members, in their order. */
@@ -164,16 +163,16 @@ static int check_frame(struct check *c, int fd, size_t *at)
 	r = frame_read(fd, offset, &raw, &members, &n);
 	if (r < 0)
 		return r;
-	for (size_t i = 0; i < n; i++, (*at)++) {
+	for (size_t i = 0; i < n && r == 0; i++, (*at)++) {
 		const struct entry_place *place = &c->places[*at];
 
 		if (*at == c->n || place->offset != offset ||
-		    memcmp(place->hash, members[i].hash, SHA256_BYTES) != 0 ||
-		    !member_ok(c, place, &members[i], buf_data(&raw) + used))
+		    memcmp(place->hash, members[i].hash, SHA256_BYTES) != 0)
 			return -EBADMSG;
+		r = check_member(c, place, &members[i], buf_data(&raw) + used);
 		used += members[i].len;
 	}
-	return 0;
+	return r;
 }
 
 static void check_work(uv_work_t *w)
@@ -196,7 +195,7 @@ static void check_free(struct check *c)
 	if (!c)
 		return;
 	free(c->places);
-	free(c->keys);
+	free(c->set.slots);
 	free(c);
 }
 
@@ -235,8 +234,7 @@ static int check_start(struct proof *p, struct env *env, const struct entry_plac
 	c->store = env->brain->store;
 	c->n = e->n;
 	c->places = malloc(e->n * sizeof(*c->places) + 1);
-	c->keys = malloc(e->n * sizeof(*c->keys) + 1);
-	if (c->places && c->keys)
+	if (c->places)
 		r = commit_pack_id(env, c->pack_id);
 	if (r == 0) {
 		memcpy(c->places, entry_tail(e), e->n * sizeof(*c->places));
@@ -262,8 +260,8 @@ int proof_places(struct proof *p, struct env *env, const struct entry_places *e)
 	if (!c->done)
 		return 0;
 	r = c->result;
-	for (size_t i = 0; i < c->n_keys && r == 0; i++)
-		r = prove(p, c->keys[i]);
+	if (r == 0)
+		r = prove(p, c->set.slots, c->set.size);
 	check_free(c);
 	p->check = NULL;
 	return r < 0 ? r : 1;
@@ -271,7 +269,9 @@ int proof_places(struct proof *p, struct env *env, const struct entry_places *e)
 
 int proof_add(struct proof *p, const uint8_t hash[SHA256_BYTES])
 {
-	return prove(p, key_of(p->secret, hash));
+	uint64_t key = key_of(p->secret, hash);
+
+	return prove(p, &key, 1);
 }
 
 bool proof_has(struct proof *p, const uint8_t hash[SHA256_BYTES])
