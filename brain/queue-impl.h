@@ -129,6 +129,7 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 
 /* queue-view.c */
 void view_clear(struct queue *q);
+void view_append(struct queue *q, const struct item *it); /* the newest */
 
 /* queue-judge.c; in the helper thread. Reads item, facts; fills judged. */
 void judge(struct queue *q);

@@ -95,6 +95,12 @@ static bool view_add(struct queue *q, const struct item *it)
 	}
 }
 
+void view_append(struct queue *q, const struct item *it)
+{
+	if (q->view_fresh && !it->error && !view_add(q, it))
+		view_clear(q);
+}
+
 static int view_make_fresh(struct queue *q)
 {
 	if (q->view_fresh)

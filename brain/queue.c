@@ -107,7 +107,7 @@ static void item_append(struct queue *q, struct item *it)
 	q->n_unapplied += it->error != 0;
 	q->bytes += item_bytes(it);
 	q->last = MAX(q->last, it->in.number);
-	q->view_fresh = false;
+	view_append(q, it);
 }
 
 static void item_remove(struct queue *q, struct item *it)
@@ -197,6 +197,7 @@ int facts_take(struct queue *q, const Limb__IntentEnd *e)
 	const uint64_t alias[2][2] = {{e->made, e->made_node}, {e->gone, e->gone_node}};
 	struct fact *f;
 
+	q->view_fresh = false; /* it has the ids that were */
 	for (int i = 0; i < 2; i++) {
 		if (!alias[i][0])
 			continue;

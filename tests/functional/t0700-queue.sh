@@ -113,4 +113,15 @@ test_expect 'limb journal dump shows what was wanted and what became of it' '
 	jq -es "[.[] | select(.type == \"intent\" and .wants == \"move\" and .to_path == \"d/moved\")] | length == 1" dump
 	limb journal verify box
 '
+test_expect 'thousands are queued in one call, and nobody waits for limbd meanwhile' '
+	away_create heap
+	away heap
+	mkdir many
+	(cd many; seq 20000 | xargs touch)
+	timeout 60 limb cp many heap:many --json >out
+	jq -e ".pending and .files == 20000" out
+	test "$(status_of heap .counts.pending_changes)" = 20001
+	back heap
+	limb rm heap --force
+'
 test_done
