@@ -241,7 +241,7 @@ static void judge_worked(uv_work_t *w, int status)
 	q->working = false;
 	q->env->threads--;
 	if (j->r < 0) {
-		if (j->r == -EBADMSG || j->r == -ENOENT || j->r == -ECANCELED)
+		if (j->r == -EBADMSG || j->r == -ENOENT)
 			unapplied(q, j->r, "what it builds on cannot be read");
 		else
 			later(q, j->r);
@@ -269,6 +269,22 @@ static void judge_worked(uv_work_t *w, int status)
 	}
 }
 
+/* Was an earlier change refused on which this one builds? */
+static bool is_blocked(const struct queue *q, const struct item *of)
+{
+	const uint64_t ids[] = {of->in.node, of->in.at.parent, of->in.to.parent, of->in.replaces};
+
+	for (const struct item *it = q->head; it && it != of; it = it->next) {
+		if (!it->error)
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
+			if (ids[i] == (INTENT_MADE | it->in.number) ||
+			    (i == 0 && ids[i] && ids[i] == it->in.node))
+				return true;
+	}
+	return false;
+}
+
 void queue_kick(struct env *env)
 {
 	struct queue *q = env->queue;
@@ -286,6 +302,11 @@ void queue_kick(struct env *env)
 	}
 	if (q->settled_session != env->session) {
 		settle(q);
+		return;
+	}
+	/* Not in the helper thread: a person may drop what was refused meanwhile. */
+	if (is_blocked(q, q->item)) {
+		unapplied(q, -ECANCELED, "an earlier change that it builds on was refused");
 		return;
 	}
 	r = uv_queue_work(env->brain->loop, &q->work, judge_work, judge_worked);

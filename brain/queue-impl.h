@@ -131,7 +131,7 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 void view_clear(struct queue *q);
 void view_append(struct queue *q, const struct item *it); /* the newest */
 
-/* queue-judge.c; in the helper thread. Reads item, facts; fills judged. */
+/* queue-judge.c; in the helper thread. Reads item, facts, and no other item; fills judged. */
 void judge(struct queue *q);
 void judge_made(struct queue *q);
 void judged_done(struct judged *j);

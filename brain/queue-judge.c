@@ -190,22 +190,6 @@ void judged_done(struct judged *j)
 	*j = (struct judged){0};
 }
 
-/* Was an earlier change refused on which this one builds? */
-static bool is_blocked(const struct queue *q, const struct item *of)
-{
-	const uint64_t ids[] = {of->in.node, of->in.at.parent, of->in.to.parent, of->in.replaces};
-
-	for (const struct item *it = q->head; it && it != of; it = it->next) {
-		if (!it->error)
-			continue;
-		for (size_t i = 0; i < ARRAY_SIZE(ids); i++)
-			if (ids[i] == (INTENT_MADE | it->in.number) ||
-			    (i == 0 && ids[i] && ids[i] == it->in.node))
-				return true;
-	}
-	return false;
-}
-
 void judge(struct queue *q)
 {
 	static const struct rec_tree callbacks = {
@@ -223,10 +207,6 @@ void judge(struct queue *q)
 	struct judged *j = &q->judged;
 
 	tree.userdata = &l;
-	if (is_blocked(q, q->item)) {
-		j->r = -ECANCELED;
-		return;
-	}
 	j->r = env_read_begin(q->env, &l.t);
 	if (j->r < 0)
 		return;
