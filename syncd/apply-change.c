@@ -195,22 +195,22 @@ static int open_parent(const struct change *c, char *path, int *ret_dir, const c
 	return r;
 }
 
-static int apply_move(const struct change *c, int dir, const char *name)
+static int move_to(const struct change *c, int dir, const char *name, int to_dir, const char *to)
 {
-	cleanup_close int to_dir = -1;
-	const char *to;
+	struct stat st;
 	int r;
 
-	r = open_parent(c, c->to_path, &to_dir, &to);
-	if (r < 0)
-		return r;
 	r = apply_rename(dir, name, to_dir, to, c->m->no_replace ? RENAME_NOREPLACE : 0);
-	if (r == -EINVAL && !c->m->no_replace)
-		r = renameat(dir, name, to_dir, to) < 0 ? -errno : 0;
-	return r;
+	if (r != -EINVAL)
+		return r;
+	/* A file system without flags; or it would lie in itself, which this finds, too. */
+	if (c->m->no_replace && fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	return renameat(dir, name, to_dir, to) < 0 ? -errno : 0;
 }
 
-static int apply_link(const struct change *c, int dir, const char *name)
+/* Another name: instead of the one it has, or beside it. */
+static int apply_name(const struct change *c, int dir, const char *name)
 {
 	cleanup_close int to_dir = -1;
 	const char *to;
@@ -219,6 +219,8 @@ static int apply_link(const struct change *c, int dir, const char *name)
 	r = open_parent(c, c->to_path, &to_dir, &to);
 	if (r < 0)
 		return r;
+	if (c->m->kind == LIMBWIRE__APPLY__KIND__MOVE)
+		return move_to(c, dir, name, to_dir, to);
 	return linkat(dir, name, to_dir, to, 0) < 0 ? -errno : 0;
 }
 
@@ -256,8 +258,8 @@ int apply_change_make(const struct change *c)
 	case LIMBWIRE__APPLY__KIND__PUT: return apply_put(c, dir, name);
 	case LIMBWIRE__APPLY__KIND__SYMLINK: return apply_special(c, dir, name);
 	case LIMBWIRE__APPLY__KIND__REMOVE: return apply_remove(c, dir, name);
-	case LIMBWIRE__APPLY__KIND__MOVE: return apply_move(c, dir, name);
-	case LIMBWIRE__APPLY__KIND__LINK: return apply_link(c, dir, name);
+	case LIMBWIRE__APPLY__KIND__MOVE:
+	case LIMBWIRE__APPLY__KIND__LINK: return apply_name(c, dir, name);
 	case LIMBWIRE__APPLY__KIND__ATTR: return apply_attr(c, dir, name);
 	default: return -EOPNOTSUPP;
 	}

@@ -50,8 +50,9 @@ struct client {
 	ProtobufCMessage *last; /* what client_wait gave last */
 	uint64_t request, incarnation;
 	unsigned mode;
-	uint64_t capabilities; /* WELCOME's */
-	bool closed;	       /* the stream has ended */
+	uint64_t capabilities;	   /* WELCOME's */
+	void (*before_exec)(void); /* in each limb-syncd */
+	bool closed;		   /* the stream has ended */
 
 	/* JOB_OUTPUT that went by while waiting for something else */
 	const char *job;
@@ -107,6 +108,8 @@ static inline pid_t client_spawn(struct client *c, const char *command, int in, 
 			(void)dup2(in, STDIN_FILENO);
 		if (out >= 0)
 			(void)dup2(out, STDOUT_FILENO);
+		if (c->before_exec)
+			c->before_exec();
 		if (strcmp(command, "stop") == 0)
 			execlp("limb-syncd", "limb-syncd", "stop", "--dir", c->dir, NULL);
 		else

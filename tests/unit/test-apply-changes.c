@@ -1,6 +1,11 @@
 /* Changes of all kinds that the brain makes: what they may not pass over, and made once. */
 #include "apply-client.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
 static void test_tree(void **state)
 {
 	struct change dir = {.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .mode = 01777};
@@ -253,6 +258,10 @@ static void test_move_replaces_or_not(void **state)
 	assert_int_equal(apply(&put), 0);
 	assert_int_equal(apply(&move), EEXIST);
 	assert_true(file_is("b", "b"));
+	move.to = "c";
+	assert_int_equal(apply(&move), 0);
+	move.path = "c";
+	move.to = "b";
 	move.no_replace = false;
 	assert_int_equal(apply(&move), 0);
 	assert_true(file_is("b", "a"));
@@ -312,6 +321,41 @@ static void test_put_needs_its_bytes(void **state)
 	assert_int_not_equal(access(in_root("f"), F_OK), 0);
 }
 
+/* As on a file system that does not know renameat2's flags. */
+static void without_flags(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[4])),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {ARRAY_SIZE(code), code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+		_exit(126);
+}
+
+static int setup_without_flags(void **state)
+{
+	client_make(&c);
+	c.before_exec = without_flags;
+	client_join(&c);
+	return 0;
+}
+
+static int setup_syncing_without_flags(void **state)
+{
+	client_make(&c);
+	c.before_exec = without_flags;
+	(void)client_attach(&c);
+	join_syncing();
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +369,13 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stays_beneath, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_put_needs_its_bytes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tree, setup_without_flags, teardown),
+		cmocka_unit_test_setup_teardown(test_careful, setup_syncing_without_flags,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_link_and_fifo, setup_without_flags, teardown),
+		cmocka_unit_test_setup_teardown(test_known, setup_syncing_without_flags, teardown),
+		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup_without_flags,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
