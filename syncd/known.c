@@ -68,11 +68,13 @@ static int entry_known(struct look *l, int dir, uint32_t e)
 		 parent = shadow_entry(&sy->shadow, e)->parent;
 	const struct shadow_node *node = shadow_node(&sy->shadow, n);
 	cleanup_free char *path = NULL;
+	const char *lent;
 	struct stat st;
 	char name[256];
 	uint8_t len;
 
-	memcpy(name, shadow_name(&sy->shadow, e, &len), 255);
+	lent = shadow_name(&sy->shadow, e, &len);
+	memcpy(name, lent, len);
 	name[len] = 0;
 	path = shadow_path(&sy->shadow, parent, name, len);
 	if (path && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&

@@ -292,6 +292,7 @@ void sync_on_accept(struct sync *sy, const Limbwire__Accept *a)
 	const char *path = (const char *)a->path.data;
 	size_t len = a->path.len;
 	uint32_t e, n, parent;
+	const char *lent;
 	char name[256];
 	uint8_t name_len;
 
@@ -307,7 +308,8 @@ void sync_on_accept(struct sync *sy, const Limbwire__Accept *a)
 		return;
 	}
 	parent = shadow_entry(&sy->shadow, e)->parent;
-	memcpy(name, shadow_name(&sy->shadow, e, &name_len), 255);
+	lent = shadow_name(&sy->shadow, e, &name_len);
+	memcpy(name, lent, name_len);
 	plan_removing(sy, shadow_count(&sy->shadow, e));
 	sy->emit.from = NULL;
 	(void)emit_unlink(sy, e, LIMB__EVIDENCE__EVIDENCE_ACCEPTED);

@@ -222,6 +222,24 @@ static void test_known_trees(void **state)
 	assert_int_equal(access(in_root("d"), F_OK), -1);
 }
 
+/* Names fill the shadow's memory to its ends, where nothing but them may be read. */
+static void test_known_long_names(void **state)
+{
+	struct change rm = {.kind = LIMBWIRE__APPLY__KIND__REMOVE, .path = "d"};
+	char name[256];
+
+	assert_int_equal(mkdir(in_root("d"), 0700), 0);
+	rm.seen = barrier();
+	rm.node = node_of(0);
+	for (int i = 0; i < 400; i++) {
+		(void)snprintf(name, sizeof(name), "d/%0200d", i);
+		write_file(in_root(name), "");
+	}
+	rm.seen = barrier();
+	assert_int_equal(apply(&rm), 0);
+	assert_int_equal(access(in_root("d"), F_OK), -1);
+}
+
 static void test_links_and_fields(void **state)
 {
 	struct change put = {
@@ -365,6 +383,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_numbers, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_known, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_known_trees, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_known_long_names, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_links_and_fields, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_move_replaces_or_not, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_stays_beneath, setup, teardown),
