@@ -265,51 +265,23 @@ static int pull_difference(struct feed *f, uint64_t node, const struct content_r
 	return r < 0 ? r : d.last_of_node;
 }
 
-struct hole_finder {
-	uint64_t at; /* looks for the piece that covers this offset */
-	uint64_t hole_end, next_hole;
-};
-
-static int hole_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
-{
-	struct hole_finder *h = userdata;
-
-	if (hash || offset + len <= h->at)
-		return 0;
-	if (offset <= h->at)
-		h->hole_end = offset + len;
-	else
-		h->next_hole = MIN(h->next_hole, offset);
-	return 0;
-}
-
 /* One frame of one node from f->offset on; 1: that node is over. */
 static int pull_step(struct feed *f, uint64_t node, const struct content_ref *ref, bool last_node)
 {
 	_cleanup_(buf_done) struct buf bytes = BUF_INIT(STEP_BYTES + FRAME_RAW_MAX);
-	struct hole_finder h = {.at = f->offset, .next_hole = ref->size_bytes};
-	uint64_t n;
-	bool over;
-	int r;
+	uint64_t n = 0;
+	bool hole = false, over;
+	int r = 0;
 
-	if (ref->holes) {
-		r = content_walk(ref, store_fetch_fn, f->store, hole_piece, &h);
-		if (r < 0)
-			return r;
-	}
-	if (h.hole_end) {
-		n = h.hole_end - f->offset;
-		over = h.hole_end >= ref->size_bytes;
-		r = pull_frame(f, node, f->offset, NULL, 0, n, over, over && last_node, 0);
-	} else {
-		n = MIN(h.next_hole - f->offset, (uint64_t)STEP_BYTES);
-		r = n ? content_read(ref, f->offset, n, store_fetch_fn, f->store, &bytes) : 0;
-		if (r < 0)
-			return r;
-		over = f->offset + n >= ref->size_bytes;
-		r = pull_frame(f, node, f->offset, buf_data(&bytes), buf_len(&bytes), 0, over,
-			       over && last_node, 0);
-	}
+	if (ref->size_bytes)
+		r = content_extent(ref, f->offset, STEP_BYTES, store_fetch_fn, f->store, &hole, &n);
+	if (r == 0 && n && !hole)
+		r = content_read(ref, f->offset, n, store_fetch_fn, f->store, &bytes);
+	if (r < 0)
+		return r;
+	over = f->offset + n >= ref->size_bytes;
+	r = pull_frame(f, node, f->offset, buf_data(&bytes), buf_len(&bytes), hole ? n : 0, over,
+		       over && last_node, 0);
 	if (r < 0)
 		return r;
 	f->offset += n;

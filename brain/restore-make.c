@@ -170,50 +170,33 @@ int restore_plan(struct restoring *g)
 
 /* ---- the frames ---- */
 
-struct hole_finder {
-	uint64_t at, end, next; /* end: of the hole that covers `at`; next: where one begins */
-};
-
-static int hole_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
-{
-	struct hole_finder *h = userdata;
-
-	if (hash || offset + len <= h->at)
-		return 0;
-	if (offset <= h->at)
-		h->end = offset + len;
-	else
-		h->next = MIN(h->next, offset);
-	return 0;
-}
-
 /* One PUSH of the content from g->offset on, past a hole in front of it; 1: that was the last. */
 static int put_piece(struct restoring *g, uint32_t push, const struct content_ref *ref)
 {
-	struct hole_finder h = {.at = g->offset, .next = ref->size_bytes};
 	_cleanup_(buf_done) struct buf bytes = BUF_INIT(PIECE + FRAME_RAW_MAX);
 	Limbwire__Push m = LIMBWIRE__PUSH__INIT;
-	size_t n;
-	int r;
+	struct store *store = g->env->brain->store;
+	uint64_t n = 0;
+	bool hole = false;
+	int r = 0;
 
-	if (ref->holes) {
-		r = content_walk(ref, store_fetch_fn, g->env->brain->store, hole_piece, &h);
-		if (r < 0)
-			return r;
-	}
 	m.push = push;
-	if (h.end) {
+	if (g->offset < ref->size_bytes)
+		r = content_extent(ref, g->offset, PIECE, store_fetch_fn, store, &hole, &n);
+	if (r < 0)
+		return r;
+	if (hole) {
 		/* A PUSH begins at 0. */
 		r = g->offset ? 0
 			      : wframe_pack(&g->frames, WIRE_PUSH, &m.base, NULL, 0,
 					    g->env->compress);
-		g->offset = h.end;
-		if (r < 0 || h.end < ref->size_bytes)
+		g->offset += n;
+		if (r < 0 || g->offset < ref->size_bytes)
 			return r;
-		h.next = h.end;
+		n = 0;
 	}
-	n = (size_t)MIN(h.next - g->offset, (uint64_t)PIECE);
-	r = n ? content_read(ref, g->offset, n, store_fetch_fn, g->env->brain->store, &bytes) : 0;
+	if (n)
+		r = content_read(ref, g->offset, n, store_fetch_fn, store, &bytes);
 	if (r == 0 && buf_len(&bytes) != n)
 		r = -EBADMSG;
 	if (r < 0)

@@ -171,3 +171,44 @@ int content_read(const struct content_ref *ref, uint64_t offset, size_t n, conte
 		out->end = out->start + before; /* nothing half-read */
 	return r;
 }
+
+struct extent {
+	uint64_t at, end;
+	bool hole;
+};
+
+static int extent_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
+{
+	struct extent *x = userdata;
+
+	if (!hash && x->end > x->at)
+		return 1;
+	x->end = offset + len;
+	x->hole = !hash;
+	return x->hole;
+}
+
+int content_extent(const struct content_ref *ref, uint64_t offset, uint64_t max,
+		   content_fetch_fn fetch, void *userdata, bool *ret_hole, uint64_t *ret_bytes)
+{
+	struct extent x = {.at = offset, .end = offset};
+	const struct walk w = {
+		.fetch = fetch,
+		.fetch_userdata = userdata,
+		.piece = extent_piece,
+		.userdata = &x,
+		.from = offset,
+		.to = offset + MIN(max, ref->size_bytes - offset),
+	};
+	int r = 0;
+
+	if (ref->holes)
+		r = walk_ref(&w, ref);
+	else
+		x.end = w.to;
+	if (r < 0)
+		return r;
+	*ret_hole = x.hole;
+	*ret_bytes = x.hole ? x.end - offset : MIN(x.end, w.to) - offset;
+	return 0;
+}

@@ -65,6 +65,11 @@ typedef int (*content_fetch_fn)(const uint8_t hash[SHA256_BYTES], struct buf *ou
 int content_read(const struct content_ref *ref, uint64_t offset, size_t n, content_fetch_fn fetch,
 		 void *userdata, struct buf *out);
 
+/* What lies at an offset before the end: a hole of *ret_bytes, or so many bytes of data (at most
+ * `max`) up to the next hole. Costs what content_read() of it would, without the data. */
+int content_extent(const struct content_ref *ref, uint64_t offset, uint64_t max,
+		   content_fetch_fn fetch, void *userdata, bool *ret_hole, uint64_t *ret_bytes);
+
 /* The pieces in order: data chunks (hash, offset, length) and holes (hash NULL). What
  * is not 0 from the callback ends the walk and is its result. */
 typedef int (*content_piece_fn)(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata);

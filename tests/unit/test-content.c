@@ -271,6 +271,62 @@ static void holes_have_a_limit(void **state)
 	assert_int_equal(ref.depth, 1);
 }
 
+static unsigned fetches;
+static int counting_fetch(const uint8_t hash[SHA256_BYTES], struct buf *out, void *userdata)
+{
+	fetches++;
+	return pieces_fetch(hash, out, userdata);
+}
+
+static void assert_extent(const struct content_ref *ref, uint64_t offset, uint64_t max, bool hole,
+			  uint64_t bytes)
+{
+	bool is_hole = !hole;
+	uint64_t n = 0;
+
+	fetches = 0;
+	assert_int_equal(content_extent(ref, offset, max, counting_fetch, pieces, &is_hole, &n), 0);
+	assert_int_equal(is_hole, hole);
+	assert_int_equal(n, bytes);
+	assert_true(fetches <= ref->depth);
+}
+
+/* Whether data or a hole lies somewhere costs the lists that lead there, and no others. */
+static void extents_cost_their_way(void **state)
+{
+	cleanup_free uint8_t *data = calloc(1, 4 * MIB);
+	struct content_ref ref;
+	uint64_t n = 60000;
+
+	content_writer_begin(writer);
+	for (uint32_t i = 0; i < n; i++) {
+		put_le32(data, i);
+		assert_int_equal(content_writer_data(writer, data, 4), 0);
+		assert_int_equal(content_writer_hole(writer, 1), 0);
+	}
+	assert_int_equal(content_writer_end(writer, &ref), 0);
+	assert_int_equal(ref.depth, 3);
+	for (uint64_t i = 0; i < n; i += 997) {
+		assert_extent(&ref, i * 5, 1, false, 1);
+		assert_extent(&ref, i * 5 + 1, 3, false, 3);
+		assert_extent(&ref, i * 5 + 4, 1, true, 1);
+	}
+	assert_extent(&ref, n * 5 - 1, MIB, true, 1);
+
+	content_writer_begin(writer);
+	assert_int_equal(content_writer_data(writer, data, 4 * MIB), 0);
+	assert_int_equal(content_writer_hole(writer, 3 * MIB), 0);
+	assert_int_equal(content_writer_data(writer, data, 1), 0);
+	assert_int_equal(content_writer_end(writer, &ref), 0);
+	assert_extent(&ref, 0, MIB, false, MIB);
+	assert_extent(&ref, MIB, UINT64_MAX, false, 3 * MIB);
+	assert_extent(&ref, 5 * MIB, 1, true, 2 * MIB);
+	assert_extent(&ref, 7 * MIB, UINT64_MAX, false, 1);
+	ref = write_whole(data, 10);
+	assert_extent(&ref, 3, 5, false, 5);
+	assert_extent(&ref, 3, MIB, false, 7);
+}
+
 /* Lists are cut behind a hash that ends in 0, from 32 entries on and at 1024; with
  * many pieces the tree gets higher, and no root holds a single list. */
 static void lists_are_cut_as_the_format_says(void **state)
@@ -508,6 +564,7 @@ int main(void)
 		TEST(zeros_hashed_ahead),
 		TEST(a_sparse_gigabyte_is_small),
 		TEST(holes_have_a_limit),
+		TEST(extents_cost_their_way),
 		TEST(lists_are_cut_as_the_format_says),
 		TEST(zeros_are_data),
 		TEST(a_failing_sink_is_told),
