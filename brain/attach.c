@@ -75,7 +75,7 @@ void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 		index_read_end(t);
 	}
 	w.protocol = WIRE_PROTOCOL_VERSION;
-	w.capabilities = env->network ? WIRE_CAP_LZ4 | WIRE_CAP_DELTA : 0;
+	w.capabilities = env->network ? WIRE_CAP_LZ4 | WIRE_CAP_DELTA | WIRE_CAP_TREES : 0;
 	w.brain_id = (ProtobufCBinaryData){sizeof(env->brain->id), env->brain->id};
 	w.environment_id = (ProtobufCBinaryData){sizeof(env->wire_id), env->wire_id};
 	w.environment_name = env->name;
@@ -252,6 +252,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	}
 	env->deltas = env->network && (h->capabilities & WIRE_CAP_DELTA) != 0;
 	env->compress = env->network && (h->capabilities & WIRE_CAP_LZ4) != 0;
+	env->trees = env->network && (h->capabilities & WIRE_CAP_TREES) != 0;
 	memcpy(env->syncd_sha256, h->syncd_sha256, sizeof(env->syncd_sha256));
 	memcpy(env->syncd_version, h->syncd_version, sizeof(env->syncd_version));
 	env->syncd_version[sizeof(env->syncd_version) - 1] = 0;

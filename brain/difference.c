@@ -57,9 +57,9 @@ static int by_hash(const void *a, const void *b)
 	return memcmp(a, b, SHA256_BYTES);
 }
 
-static bool is_large(const struct content_ref *ref)
+static bool is_worth_it(const struct content_ref *ref)
 {
-	return !ref->holes && ref->size_bytes >= DELTA_MIN_BYTES &&
+	return !ref->holes && ref->size_bytes >= DELTA_PULL_MIN_BYTES &&
 	       ref->size_bytes <= DIFFERENCE_MAX_BYTES;
 }
 
@@ -69,7 +69,7 @@ int difference_new(const struct content_ref *old, const struct content_ref *new,
 	_cleanup_(difference_freep) struct difference *d = NULL;
 	int r;
 
-	if (!is_large(old) || !is_large(new))
+	if (!is_worth_it(old) || !is_worth_it(new))
 		return -EOPNOTSUPP;
 	d = calloc(1, sizeof(*d));
 	if (!d)

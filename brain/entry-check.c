@@ -9,6 +9,7 @@
 #include "base/beneath.h"
 #include "base/util.h"
 #include "wire/frame.h"
+#include "wire/digest.h"
 
 struct span {
 	const uint8_t *p;
@@ -330,6 +331,15 @@ static bool check_done(const struct entry_head *e, struct span *s)
 	return take_padded(s, done->len) != NULL;
 }
 
+static bool check_tree_get(const struct entry_head *e, struct span *s)
+{
+	const struct entry_tree_get *get = (const void *)e;
+
+	if (get->n > DIGESTS_MAX)
+		return refuse(s, "too many hashes");
+	return take(s, get->n * (size_t)DIGEST_BYTES) != NULL;
+}
+
 static bool check_pull(const struct entry_head *e, struct span *s)
 {
 	const struct entry_pull *pull = (const void *)e;
@@ -486,7 +496,7 @@ static const struct {
 	[ENTRY_CHANGE] = {sizeof(struct entry_change), check_change},
 	[ENTRY_BARRIER_DONE] = {sizeof(struct entry_barrier_done), check_barrier_done},
 	[ENTRY_STATUS] = {sizeof(struct entry_status), check_status},
-	[ENTRY_TREE_GET] = {sizeof(struct entry_tree_get), check_fixed},
+	[ENTRY_TREE_GET] = {sizeof(struct entry_tree_get), check_tree_get},
 	[ENTRY_TREE_PART] = {sizeof(struct entry_tree_part), check_tree_part},
 	[ENTRY_DONE] = {sizeof(struct entry_done), check_done},
 	[ENTRY_PULL] = {sizeof(struct entry_pull), check_pull},

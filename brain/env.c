@@ -227,6 +227,7 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->network, b->network);
 	SWAP(a->compress, b->compress);
 	SWAP(a->deltas, b->deltas);
+	SWAP(a->trees, b->trees);
 	SWAP(a->isolation, b->isolation);
 	SWAP(a->enforces, b->enforces);
 	SWAP(a->defaults, b->defaults);

@@ -125,6 +125,7 @@ struct env {
 	bool syncd_static;
 	uint32_t syncd_pid; /* in the environment's own numbering */
 	bool compress;	    /* bulks to it go as lz4 blocks */
+	bool trees;	    /* WIRE_CAP_TREES */
 	bool deltas;	    /* it takes copies of what it has */
 	/* By origin: what is asked of it now by APPLY. */
 	unsigned applying[ORIGIN_MERGE_ + 1];

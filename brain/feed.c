@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/difference.h"
+#include "brain/had.h"
 #include "brain/link.h"
 #include "wire/attr.h"
 #include "wire/wire.pb-c.h"
@@ -12,7 +13,7 @@
 enum {
 	LINE_HIGH = 4 << 20,	/* queued bytes above which nothing more is put */
 	STEP_BYTES = 512 << 10, /* content read in one step of a pull; two fit an entry */
-	PART_ENTRIES = 256,
+	PART_ENTRIES = 1024,
 	PART_BYTES = 256 << 10,
 	FEEDS_MAX = 64,
 	BROUGHT_MAX = 1 << 20, /* an environment may ask for the same again and again */
@@ -24,10 +25,15 @@ struct feed {
 	struct env *owner; /* while it works: is not freed before */
 	uint64_t request;
 	bool is_tree;
+	bool trees;	/* WIRE_CAP_TREES */
+	bool elsewhere; /* what is only true of where the environment is now is left out */
+	enum wire_compress compress;
 	uint64_t at, base;
 	int result;
 
 	/* tree: ready frames in an unlinked file */
+	uint8_t (*hashes)[DIGEST_BYTES]; /* of what the environment has */
+	size_t n_hashes;
 	int fd;
 	uint64_t size, sent;
 
@@ -56,6 +62,7 @@ struct tree_maker {
 	Limbwire__TreeEntry entries[PART_ENTRIES];
 	Limbwire__TreeEntry *ptrs[PART_ENTRIES];
 	struct wire_attr_scratch scratch[PART_ENTRIES];
+	struct had had;
 	struct node nodes[PART_ENTRIES]; /* what the scratch points into: the walk reuses its own */
 	uint64_t *dirs;			 /* node ids of the path's directories */
 	size_t n_dirs, cap_dirs;
@@ -69,20 +76,14 @@ struct tree_maker {
 
 static int tree_flush(struct tree_maker *m, bool last)
 {
-	cleanup_free uint8_t *body = NULL;
-	size_t n;
 	int r;
 
 	if (!m->part.n_entries && !last)
 		return 0;
 	m->part.last = last;
-	n = limbwire__tree_part__get_packed_size(&m->part);
-	body = malloc(n ? n : 1);
-	if (!body)
-		return -ENOMEM;
-	(void)limbwire__tree_part__pack(&m->part, body);
 	buf_clear(&m->out);
-	r = wframe_encode(&m->out, WIRE_TREE_PART, body, n, NULL, 0, false);
+	r = m->f->trees ? wframe_pack_tree(&m->out, &m->part)
+			: wframe_pack(&m->out, WIRE_TREE_PART, &m->part.base, NULL, 0, WIRE_PLAIN);
 	if (r < 0)
 		return r;
 	r = io_write_full(m->f->fd, buf_data(&m->out), buf_len(&m->out), "feed.spool");
@@ -144,7 +145,15 @@ static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uin
 		e->content = n->n.type == NODE_TYPE_FILE ? &m->scratch[i].content : NULL;
 		e->version = n->version;
 	}
-	e->same_as = same_as;
+	if (!e->same && m->f->elsewhere) {
+		Limb__Attr *a = &m->scratch[i].attr;
+
+		a->ctime_ns = 0;
+		a->inode = a->generation = a->device = e->version = 0;
+	}
+	/* Entries that are not sent are not counted: with them it only says that there are others. */
+	e->same_as = m->f->n_hashes ? n->links > 1 && n->n.type != NODE_TYPE_DIRECTORY : same_as;
+	e->had = n->n.type == NODE_TYPE_DIRECTORY && had_is(&m->had, n->id);
 	e->root = root;
 	m->part.n_entries++;
 	m->bytes += 256 + name_len + n->n.target_len + n->n.xattrs_len;
@@ -173,6 +182,8 @@ static int tree_each(const char *path, size_t len, const struct index_node *n, u
 		r = tree_flush(m, false);
 		m->names_used = 0;
 	}
+	if (r == 0 && n->n.type == NODE_TYPE_DIRECTORY && had_is(&m->had, n->id))
+		r = INDEX_WALK_SKIP;
 	return r;
 }
 
@@ -196,11 +207,15 @@ static int tree_make(struct feed *f)
 	r = f->fd < 0 ? -errno : index_read_begin(f->index, &t);
 	if (r < 0)
 		goto out;
+	if (f->n_hashes)
+		r = had_find(t, f->at, f->hashes, f->n_hashes, &m->had);
+	if (r < 0)
+		goto out;
 	r = index_get_node(t, NODE_ROOT, f->at, &root);
 	if (r == 0)
 		r = tree_add(m, "", 0, NODE_ROOT, &root, 0, true);
 	m->before = r == 0;
-	if (r == 0 || r == -ENOENT)
+	if ((r == 0 && !had_is(&m->had, NODE_ROOT)) || r == -ENOENT)
 		r = index_walk(t, NODE_ROOT, f->at, tree_each, m);
 	if (r == 0 || r == -ENOENT)
 		r = tree_flush(m, true);
@@ -210,6 +225,7 @@ out:
 	for (size_t i = 0; i < PART_ENTRIES; i++)
 		wire_attr_scratch_done(&m->scratch[i]);
 	buf_done(&m->out);
+	had_done(&m->had);
 	free(m->dirs);
 	free(m);
 	return r;
@@ -230,7 +246,7 @@ static int pull_frame(struct feed *f, uint64_t node, uint64_t offset, const void
 	d.last = last;
 	d.error = error;
 	len = limbwire__pull_data__pack(&d, body);
-	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, f->owner->compress);
+	return wframe_encode(&f->frames, WIRE_PULL_DATA, body, len, bulk, n, f->compress);
 }
 
 /* What stands there is what the node had at some time: then only what differs is sent. */
@@ -261,7 +277,7 @@ static int pull_difference(struct feed *f, uint64_t node, const struct content_r
 	d.last_of_node = f->offset >= ref->size_bytes;
 	d.last = d.last_of_node && last_node;
 	r = wframe_encode(&f->frames, WIRE_PULL_DATA, body, limbwire__pull_data__pack(&d, body),
-			  buf_data(&bytes), buf_len(&bytes), f->owner->compress);
+			  buf_data(&bytes), buf_len(&bytes), f->compress);
 	return r < 0 ? r : d.last_of_node;
 }
 
@@ -347,6 +363,7 @@ static void feed_free(struct feed *f)
 		(void)close(f->fd);
 	buf_done(&f->frames);
 	difference_free(f->difference);
+	free(f->hashes);
 	free(f->nodes);
 	free(f->read);
 	free(f);
@@ -504,6 +521,9 @@ static int feed_queue(struct env *env, struct feed *f)
 	f->store = env->brain->store;
 	f->tmp_dir = env->dir;
 	f->deltas = env->deltas;
+	f->trees = env->trees;
+	f->elsewhere = env->guest_of && !env->guest_is_old;
+	f->compress = env->trees ? WIRE_ZSTD : env->compress ? WIRE_LZ4 : WIRE_PLAIN;
 	f->at = env->restore_at;
 	f->base = env->restore_base;
 	feed_go(env);
@@ -524,11 +544,22 @@ static struct feed *feed_new(uint64_t request)
 
 int feed_on_tree_get(struct env *env, const struct entry_head *e)
 {
-	struct feed *f = feed_new(((const struct entry_tree_get *)e)->request);
+	const struct entry_tree_get *g = (const struct entry_tree_get *)e;
+	struct feed *f = feed_new(g->request);
 
 	if (!f)
 		return -ENOMEM;
 	f->is_tree = true;
+	/* Of a tree that leans on the one before it is known what is there. */
+	if (g->n && env->trees && !env->restore_base) {
+		f->hashes = malloc(g->n * sizeof(*f->hashes));
+		if (!f->hashes) {
+			feed_free(f);
+			return -ENOMEM;
+		}
+		memcpy(f->hashes, entry_tail(g), g->n * sizeof(*f->hashes));
+		f->n_hashes = g->n;
+	}
 	return feed_queue(env, f);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/beneath.h"
 #include "base/ignore.h"
+#include "wire/digest.h"
 #include "wire/attr.h"
 
 /* Tree entries are up to 20 times as long as their messages: a TREE_PART becomes several. */
@@ -241,11 +242,13 @@ int ingest_on_done(struct ingest *in, const void *msg, const struct wframe *f)
 int ingest_on_tree_get(struct ingest *in, const void *msg, const struct wframe *f)
 {
 	const Limbwire__TreeGet *m = msg;
-	struct entry_tree_get e = {.request = m->request};
+	struct entry_tree_get e = {.request = m->request, .n = f->bulk_len / DIGEST_BYTES};
 
 	if (m->request == 0)
 		return no_request(in, f);
-	return entry_add(&in->held, ENTRY_TREE_GET, &e, sizeof(e), NULL, 0);
+	if (f->bulk_len % DIGEST_BYTES || e.n > DIGESTS_MAX)
+		return ingest_hostile(in, "TREE_GET: %u bytes of hashes", f->bulk_len);
+	return entry_add(&in->held, ENTRY_TREE_GET, &e, sizeof(e), f->bulk, f->bulk_len);
 }
 
 static int add_tree_entry(struct ingest *in, const Limbwire__TreeEntry *m)
@@ -299,15 +302,21 @@ static int add_tree_part(struct ingest *in, const Limbwire__TreePart *m, size_t 
 int ingest_on_tree_part(struct ingest *in, const void *msg, const struct wframe *f)
 {
 	const Limbwire__TreePart *m = msg;
+	Limbwire__TreePart *inner;
 	size_t i = 0;
 	int r;
 
 	if (m->request == 0)
 		return no_request(in, f);
+	r = wframe_unpack_tree(m, f->bulk, f->bulk_len, &in->allocator, &inner);
+	if (r < 0)
+		return ingest_hostile(in, "TREE_PART: its entries are not in its bulk");
+	if (inner)
+		m = inner;
 	do {
 		r = add_tree_part(in, m, &i);
 	} while (r >= 0 && i < m->n_entries);
-	return r;
+	return r; /* the arena has the one inside */
 }
 
 int ingest_on_pull(struct ingest *in, const void *msg, const struct wframe *f)

@@ -335,7 +335,7 @@ static int visit(struct walk *w, const struct dir_entry *e)
 	}
 	r = w->each(w->path, w->path_len, &n, same_as, w->userdata);
 	if (r != 0)
-		return r;
+		return r == INDEX_WALK_SKIP ? 0 : r;
 	return n.n.type == NODE_TYPE_DIRECTORY ? push(w, e->node) : 0;
 }
 

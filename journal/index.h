@@ -162,7 +162,9 @@ int index_path(struct index_txn *t, uint64_t node, struct buf *out);
 /* The tree at a point in canonical order (FORMAT 8), the root's entry left out; paths and
  * numbers begin at from_node. path holds for the call. same_as: FORMAT 8. -ENOTDIR;
  * -ENAMETOOLONG above INDEX_PATH_MAX (each path is hashed: so a tree of nothing but
- * nested directories cannot cost hours). */
+ * nested directories cannot cost hours). each() may return INDEX_WALK_SKIP: not into this
+ * directory. */
+#define INDEX_WALK_SKIP 2
 typedef int (*index_walk_fn)(const char *path, size_t len, const struct index_node *n,
 			     uint32_t same_as, void *userdata);
 int index_walk(struct index_txn *t, uint64_t from_node, uint64_t at, index_walk_fn each,

@@ -149,8 +149,17 @@ static int on_tree_get(struct dispatch *d, const void *msg, const struct wframe 
 
 static int on_tree_part(struct dispatch *d, const void *msg, const struct wframe *f)
 {
+	Limbwire__TreePart *inner;
+	int r = wframe_unpack_tree(msg, f->bulk, f->bulk_len, NULL, &inner);
+
+	if (r < 0)
+		return r;
+	if (inner)
+		msg = inner;
 	if (!apply_on_tree_part(d->apply, msg))
 		sync_on_tree_part(d->sync, msg);
+	if (inner)
+		limbwire__tree_part__free_unpacked(inner, NULL);
 	return 0;
 }
 

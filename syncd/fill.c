@@ -5,6 +5,7 @@
 
 #include "base/beneath.h"
 #include "base/clock.h"
+#include "syncd/saved.h"
 #include "wire/attr.h"
 
 enum {
@@ -12,6 +13,12 @@ enum {
 	DOUBT_NS_PER_S = 1000000000,
 	DOUBT_S = 600,
 };
+
+bool fill_is_doubtful(const struct sync *sy, int64_t ctime_ns)
+{
+	return !sy->root.fine_stamps &&
+	       clock_real_ns() - ctime_ns < (int64_t)DOUBT_S * DOUBT_NS_PER_S;
+}
 
 static uint32_t owner_of(uint8_t kind, uint32_t number, uint32_t self)
 {
@@ -23,7 +30,6 @@ static uint32_t owner_of(uint8_t kind, uint32_t number, uint32_t self)
 static void to_shadow(struct sync *sy, uint64_t id, const struct node *n, struct shadow_node *ret)
 {
 	struct stamp born = {.btime_ns = (int64_t)n->generation};
-	int64_t doubt_ns = (int64_t)DOUBT_S * DOUBT_NS_PER_S;
 
 	*ret = (struct shadow_node){
 		.id = id,
@@ -41,7 +47,7 @@ static void to_shadow(struct sync *sy, uint64_t id, const struct node *n, struct
 		memcpy(ret->sha, n->content.sha256, sizeof(ret->sha));
 		if (n->torn)
 			ret->flags |= SHADOW_TORN;
-		if (!sy->root.fine_stamps && clock_real_ns() - n->ctime_ns < doubt_ns)
+		if (fill_is_doubtful(sy, n->ctime_ns))
 			ret->flags |= SHADOW_RACY;
 	} else if (n->type == NODE_TYPE_SYMLINK) {
 		uint8_t sha[SHA256_BYTES];
@@ -73,8 +79,8 @@ static void forget_name(struct sync *sy, uint32_t e)
 	shadow_free_detached(&sy->shadow, e);
 }
 
-static int add_entry(struct sync *sy, uint32_t dir, const char *name, size_t len,
-		     const struct shadow_node *sig, bool second_name)
+int fill_add(struct sync *sy, uint32_t dir, const char *name, size_t len,
+	     const struct shadow_node *sig, bool second_name, uint32_t *ret)
 {
 	uint32_t e = shadow_find(&sy->shadow, dir, name, len), n = 0;
 
@@ -83,6 +89,7 @@ static int add_entry(struct sync *sy, uint32_t dir, const char *name, size_t len
 		if (shadow_node(&sy->shadow, n)->id == sig->id &&
 		    (shadow_node(&sy->shadow, n)->mode & S_IFMT) == (sig->mode & S_IFMT)) {
 			shadow_set_node(&sy->shadow, n, sig);
+			*ret = n;
 			return 0;
 		}
 		forget_name(sy, e);
@@ -101,6 +108,7 @@ static int add_entry(struct sync *sy, uint32_t dir, const char *name, size_t len
 			shadow_free_node(&sy->shadow, n);
 		return -ENOMEM;
 	}
+	*ret = n;
 	return 0;
 }
 
@@ -108,7 +116,7 @@ int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 	       const struct node *n, const struct stamp *st)
 {
 	struct shadow_node sig;
-	uint32_t dir;
+	uint32_t dir, made;
 
 	to_shadow(sy, id, n, &sig);
 	if (st) {
@@ -129,7 +137,7 @@ int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 	dir = shadow_find_id(&sy->shadow, parent);
 	if (!dir || !beneath_name_ok(name, len))
 		return -EINVAL;
-	return add_entry(sy, dir, name, len, &sig, true);
+	return fill_add(sy, dir, name, len, &sig, true, &made);
 }
 
 /* Inodes are worth something only if the root is the one that the journal knows. */
@@ -146,12 +154,24 @@ void fill_begin(struct sync *sy)
 	sy->fill_foreign = true;
 }
 
+static int fill_had(struct sync *sy, uint32_t dir)
+{
+	if (!sy->saved || !shadow_dir(&sy->shadow, dir))
+		return -EBADMSG;
+	if (dir == SHADOW_ROOT) {
+		/* What the file says is what there is. */
+		sy->saved_incarnation = sy->incarnation;
+		sy->saved_number = sy->emit.durable;
+	}
+	return saved_fill(sy, sy->saved, dir);
+}
+
 int fill_entry(struct sync *sy, const Limbwire__TreeEntry *m, struct buf *scratch)
 {
 	const char *why = NULL;
 	struct shadow_node sig;
 	struct node node;
-	uint32_t dir;
+	uint32_t dir, n;
 	int r;
 
 	buf_clear(scratch);
@@ -168,14 +188,15 @@ int fill_entry(struct sync *sy, const Limbwire__TreeEntry *m, struct buf *scratc
 		if (sy->fill_foreign)
 			sig.flags |= SHADOW_FOREIGN;
 		shadow_set_node(&sy->shadow, SHADOW_ROOT, &sig);
-		return 0;
+		return m->had ? fill_had(sy, SHADOW_ROOT) : 0;
 	}
 	if (!beneath_name_ok((const char *)m->name.data, m->name.len))
 		return -EBADMSG;
 	dir = shadow_find_id(&sy->shadow, m->parent);
 	if (!dir)
 		return -EBADMSG;
-	return add_entry(sy, dir, (const char *)m->name.data, m->name.len, &sig, m->same_as != 0);
+	r = fill_add(sy, dir, (const char *)m->name.data, m->name.len, &sig, m->same_as != 0, &n);
+	return r == 0 && m->had ? fill_had(sy, n) : r;
 }
 
 void fill_end(struct sync *sy)

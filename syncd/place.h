@@ -8,6 +8,7 @@
  *	DIR/incarnation		the newest that WELCOME named
  *	DIR/apply-*		a file that is being written in place (apply-log.h)
  *	DIR/signatures/		of large files as they were sent (kept.h)
+ *	DIR/shadow		of the tree, for the next daemon (saved.h)
  *	DIR/jobs/ID/		one job (holder.h)
  *
  * DIR lies outside the root and may be longer than a socket's address holds, so

@@ -374,8 +374,8 @@ static bool hash_file(int fd, uint8_t hash[SHA256_BYTES])
 static void note_base(const struct rwriter *w, struct rentry *e, const struct stat *st,
 		      const uint8_t *hash)
 {
-	if (!w->deltas || !hash || e->size_bytes < DELTA_MIN_BYTES || e->holes ||
-	    (uint64_t)st->st_size < DELTA_MIN_BYTES)
+	if (!w->deltas || !hash || e->size_bytes < DELTA_PULL_MIN_BYTES || e->holes ||
+	    (uint64_t)st->st_size < DELTA_PULL_MIN_BYTES)
 		return;
 	e->base = malloc(sizeof(*e->base));
 	if (e->base)
@@ -396,7 +396,8 @@ static bool is_wanted(const struct rwriter *w, int dir, struct rentry *e, const 
 	switch (e->type) {
 	case NODE_TYPE_FILE:
 		if ((uint64_t)st->st_size != e->size_bytes &&
-		    (!w->deltas || MIN((uint64_t)st->st_size, e->size_bytes) < DELTA_MIN_BYTES))
+		    (!w->deltas ||
+		     MIN((uint64_t)st->st_size, e->size_bytes) < DELTA_PULL_MIN_BYTES))
 			return false;
 		*ret_fd = openat(dir, e->bytes,
 				 O_RDONLY | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);

@@ -9,6 +9,7 @@
 
 #include "base/beneath.h"
 #include "syncd/watch.h"
+#include "wire/digest.h"
 
 enum { GETDENTS_BYTES = 64 * 1024 };
 
@@ -59,11 +60,7 @@ int stamp_of(int fd, struct stamp *ret)
 
 uint32_t stamp_generation(const struct stamp *st)
 {
-	uint64_t x = (uint64_t)st->btime_ns * 0x9e3779b97f4a7c15ull;
-
-	if (!st->btime_ns)
-		return 0;
-	return (uint32_t)(x >> 32) | 1;
+	return digest_generation((uint64_t)st->btime_ns);
 }
 
 bool stamp_same(const struct stamp *a, const struct stamp *b)

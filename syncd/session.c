@@ -39,7 +39,7 @@ struct session {
 
 	/* Each attach has its own handles: closing them takes until the loop's next turn. */
 	struct line *line;
-	bool welcomed, compress, deltas, closing;
+	bool welcomed, compress, deltas, trees, closing;
 
 	struct wframe_decoder decoder;
 	struct out_queue queues[CLASSES];
@@ -89,11 +89,9 @@ static void queues_clear(struct session *s)
 	}
 }
 
-static int queue(struct session *s, enum session_class class, enum wire_type type,
-		 const ProtobufCMessage *msg, const void *bulk, size_t bulk_len)
+static int pack(struct session *s, struct buf *out, enum wire_type type,
+		const ProtobufCMessage *msg, const void *bulk, size_t bulk_len)
 {
-	struct out_queue *q = &s->queues[class];
-	struct out_frame *f;
 	size_t n = protobuf_c_message_get_packed_size(msg);
 	uint8_t *p;
 	int r;
@@ -105,11 +103,24 @@ static int queue(struct session *s, enum session_class class, enum wire_type typ
 	if (r < 0)
 		return r;
 	(void)protobuf_c_message_pack(msg, p);
+	return wframe_encode(out, (uint8_t)type, p, n, bulk, bulk_len,
+			     s->compress ? WIRE_LZ4 : WIRE_PLAIN);
+}
+
+static int queue(struct session *s, enum session_class class, enum wire_type type,
+		 const ProtobufCMessage *msg, const void *bulk, size_t bulk_len)
+{
+	struct out_queue *q = &s->queues[class];
+	struct out_frame *f;
+	int r;
 
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	r = wframe_encode(&f->bytes, (uint8_t)type, p, n, bulk, bulk_len, s->compress);
+	if (type == WIRE_TREE_PART && s->trees)
+		r = wframe_pack_tree(&f->bytes, (const Limbwire__TreePart *)msg);
+	else
+		r = pack(s, &f->bytes, type, msg, bulk, bulk_len);
 	if (r < 0) {
 		frame_free(f);
 		return r;
@@ -216,7 +227,7 @@ static void detach(struct session *s)
 	if (!l)
 		return;
 	line_close(l);
-	s->welcomed = s->compress = s->deltas = s->closing = false;
+	s->welcomed = s->compress = s->deltas = s->trees = s->closing = false;
 	queues_clear(s);
 	wframe_decoder_done(&s->decoder);
 	wframe_decoder_init(&s->decoder);
@@ -409,7 +420,7 @@ static int say_hello(struct session *s)
 		return r;
 	}
 	s->chunk[s->n_chunk++] = f;
-	hello.capabilities = WIRE_CAP_LZ4 | WIRE_CAP_DELTA;
+	hello.capabilities = WIRE_CAP_LZ4 | WIRE_CAP_DELTA | WIRE_CAP_TREES;
 	r = s->ops->hello(&hello, s->userdata);
 	if (r < 0)
 		return r;
@@ -492,11 +503,17 @@ bool session_takes_deltas(const struct session *s)
 	return s->deltas;
 }
 
+bool session_has_trees(const struct session *s)
+{
+	return s->trees;
+}
+
 void session_welcomed(struct session *s, uint64_t capabilities)
 {
 	s->welcomed = true;
 	s->compress = (capabilities & WIRE_CAP_LZ4) != 0;
 	s->deltas = (capabilities & WIRE_CAP_DELTA) != 0;
+	s->trees = (capabilities & WIRE_CAP_TREES) != 0;
 }
 
 void session_close(struct session *s)

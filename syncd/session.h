@@ -37,6 +37,7 @@ int session_send_error(struct session *s, uint64_t request, int error, const cha
 
 bool session_attached(const struct session *s); /* WELCOME has come */
 bool session_takes_deltas(const struct session *s);
+bool session_has_trees(const struct session *s); /* WIRE_CAP_TREES */
 /* Bytes queued in a class. Senders of SESSION_BULK stop above SESSION_BULK_HIGH and go
  * on in their drained() callback. */
 #define SESSION_BULK_HIGH (4u << 20)

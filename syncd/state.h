@@ -37,6 +37,7 @@ enum sync_phase {
 };
 
 struct tree;
+struct saved;
 
 struct sync {
 	uv_loop_t *loop;
@@ -66,6 +67,14 @@ struct sync {
 	bool fill_foreign;
 	bool closing;
 	pid_t processes; /* jobs are below it; 0: not known */
+	/* The shadow's file (saved.h). */
+	struct saved *saved; /* while the shadow is filled */
+	bool remember;	     /* the line is worth it */
+	bool saving;
+	uint64_t saved_incarnation, saved_number; /* what it is of, if that is known */
+	uint64_t save_due_ms;
+
+	uint8_t env[16];
 	uint64_t incarnation;
 	uint64_t tree_request;
 	uint64_t next_id, end_id;

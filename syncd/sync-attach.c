@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "syncd/fill.h"
+#include "syncd/saved.h"
 #include "syncd/tree.h"
 
 /* The root's state, and what an attach begins. */
@@ -85,14 +86,25 @@ static int reset_shadow(struct sync *sy)
 	return r;
 }
 
+static void forget_saved(struct sync *sy)
+{
+	saved_free(sy->saved);
+	sy->saved = NULL;
+}
+
 static void ask_tree(struct sync *sy)
 {
 	Limbwire__TreeGet m = LIMBWIRE__TREE_GET__INIT;
+	const uint8_t *hashes = NULL;
+	size_t n = 0;
 
 	m.request = sy->tree_request = MAX(sy->tree_request + 1, REQUEST_FIRST);
 	sy->phase = PHASE_FILLING;
 	fill_begin(sy);
-	(void)session_send(sy->session, SESSION_CONTROL, WIRE_TREE_GET, &m.base, NULL, 0);
+	forget_saved(sy);
+	if (sy->remember && saved_read(sy, &sy->saved) == 0)
+		hashes = saved_hashes(sy->saved, &n);
+	(void)session_send(sy->session, SESSION_CONTROL, WIRE_TREE_GET, &m.base, hashes, n);
 }
 
 static int open_root(struct sync *sy)
@@ -198,6 +210,9 @@ int sync_welcome(struct sync *sy, const Limbwire__Welcome *w)
 	if (w->incarnation != sy->incarnation)
 		sy->filled = false;
 	sy->incarnation = w->incarnation;
+	sy->remember = session_has_trees(sy->session);
+	if (w->environment_id.len == sizeof(sy->env))
+		memcpy(sy->env, w->environment_id.data, sizeof(sy->env));
 	sy->sweep_period_s = w->sweep_period_s ? w->sweep_period_s : SWEEP_PERIOD_S;
 	sy->watch_limit = w->watch_limit;
 	if (sy->watch)
@@ -235,6 +250,7 @@ void sync_detached(struct sync *sy)
 	if (!sy->attached)
 		return;
 	sy->attached = false;
+	forget_saved(sy);
 	if (sy->phase != PHASE_RUNNING && !sy->held)
 		sy->filled = false;
 	sy->phase = PHASE_IDLE;
@@ -269,6 +285,7 @@ void sync_on_tree_part(struct sync *sy, const Limbwire__TreePart *part)
 	}
 	if (part->last) {
 		fill_end(sy);
+		forget_saved(sy);
 		sync_run(sy);
 	}
 }

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "syncd/apply.h"
 #include "syncd/plan.h"
+#include "syncd/saved.h"
 #include "syncd/state.h"
 #include "syncd/tree.h"
 #include "syncd/work.h"
@@ -196,6 +197,7 @@ static void on_slow(uv_timer_t *t)
 	sync_poll_some(sy, clock_mono_ms());
 	sync_sweep_some(sy);
 	sync_pump(sy);
+	saved_consider(sy);
 }
 
 void sync_on_data_done(struct sync *sy, const Limbwire__DataDone *m)
@@ -284,6 +286,7 @@ void sync_free(struct sync *sy)
 	while (sy->in_flight)
 		(void)uv_run(sy->loop, UV_RUN_ONCE);
 	streams_detached(sy);
+	saved_last(sy);
 	tree_free_all(sy);
 	watch_free(sy->watch);
 	sy->watch = NULL;

@@ -26,6 +26,8 @@
 
 /* Contents of fewer bytes go whole, those of more, too: 64 GiB have a signature of 10 MiB. */
 #define DELTA_MIN_BYTES (1ull << 20)
+/* Towards the environment no signature is made, and most files of a move are small. */
+#define DELTA_PULL_MIN_BYTES (1ull << 10)
 #define DELTA_MAX_BYTES (64ull << 30)
 #define DELTA_SIG_MAX (12u << 20)
 

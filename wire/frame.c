@@ -3,13 +3,17 @@
 #include <assert.h>
 #include <lz4.h>
 #include <stdio.h>
+#include <zstd.h>
+
+#include "wire/wire.pb-c.h"
 
 /* A frame at its limits, and what one read may bring beside it. */
 enum {
 	FRAME_MAX = WIRE_HEADER_BYTES + WIRE_BODY_MAX + WIRE_BULK_MAX,
-	LZ4_HEAD_BYTES = 4,
+	PACKED_HEAD_BYTES = 4,
+	ZSTD_LEVEL = 3,
 	SKIPPED_TYPES = 0x80,
-	/* Below this lz4 gains nothing that is worth its time. */
+	/* Below this it gains nothing that is worth its time. */
 	COMPRESS_MIN = 128,
 };
 
@@ -155,18 +159,27 @@ static int parse_header(const uint8_t *p, struct header *ret)
 		return 0;
 	if (!known_name(ret->type))
 		return -EPROTONOSUPPORT;
-	if (ret->flags & ~WIRE_FLAG_LZ4 || get_le16(p + 2) != 0 || get_le32(p + 12) != 0)
+	if (ret->flags > WIRE_FLAG_ZSTD || get_le16(p + 2) != 0 || get_le32(p + 12) != 0)
 		return -EBADMSG;
 	return 0;
 }
 
-static int decompress(struct wframe_decoder *d, const uint8_t *p, uint32_t n, uint32_t *ret_n)
+static bool unpack(uint8_t flags, const uint8_t *p, size_t n, uint8_t *out, uint32_t raw)
+{
+	if (flags == WIRE_FLAG_LZ4)
+		return LZ4_decompress_safe((const char *)p, (char *)out, (int)n, (int)raw) ==
+		       (int)raw;
+	return ZSTD_decompress(out, raw, p, n) == raw;
+}
+
+static int decompress(struct wframe_decoder *d, uint8_t flags, const uint8_t *p, uint32_t n,
+		      uint32_t *ret_n)
 {
 	uint32_t raw;
 	uint8_t *out;
 	int r;
 
-	if (n < LZ4_HEAD_BYTES)
+	if (n < PACKED_HEAD_BYTES)
 		return -EBADMSG;
 	raw = get_le32(p);
 	if (raw == 0)
@@ -175,9 +188,7 @@ static int decompress(struct wframe_decoder *d, const uint8_t *p, uint32_t n, ui
 	r = buf_reserve(&d->bulk, raw, &out); /* -E2BIG above WIRE_BULK_MAX */
 	if (r < 0)
 		return r;
-	r = LZ4_decompress_safe((const char *)p + LZ4_HEAD_BYTES, (char *)out,
-				(int)(n - LZ4_HEAD_BYTES), (int)raw);
-	if (r < 0 || (uint32_t)r != raw)
+	if (!unpack(flags, p + PACKED_HEAD_BYTES, n - PACKED_HEAD_BYTES, out, raw))
 		return -EBADMSG;
 	buf_commit(&d->bulk, raw);
 	*ret_n = raw;
@@ -227,8 +238,8 @@ int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret)
 		.bulk = p + h.body_len,
 		.bulk_len = h.bulk_len,
 	};
-	if (h.flags & WIRE_FLAG_LZ4) {
-		r = decompress(d, f.bulk, h.bulk_len, &f.bulk_len);
+	if (h.flags) {
+		r = decompress(d, h.flags, f.bulk, h.bulk_len, &f.bulk_len);
 		if (r < 0)
 			return fail(d, r);
 		f.bulk = buf_data(&d->bulk);
@@ -237,24 +248,27 @@ int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret)
 	return 1;
 }
 
-/* Length of the lz4 form written at out, its head included; 0 when it would not be
- * smaller. */
-static size_t try_compress(uint8_t *out, const void *bulk, size_t n)
+/* Length of the form written at out, its head included; 0 when it would not be smaller. */
+static size_t try_compress(enum wire_compress how, uint8_t *out, const void *bulk, size_t n)
 {
+	size_t room, got;
 	int r;
 
 	if (n < COMPRESS_MIN)
 		return 0;
-	r = LZ4_compress_default(bulk, (char *)out + LZ4_HEAD_BYTES, (int)n,
-				 (int)n - LZ4_HEAD_BYTES - 1);
-	if (r <= 0)
-		return 0;
+	room = n - PACKED_HEAD_BYTES - 1;
 	put_le32(out, (uint32_t)n);
-	return (size_t)r + LZ4_HEAD_BYTES;
+	out += PACKED_HEAD_BYTES;
+	if (how == WIRE_ZSTD) {
+		got = ZSTD_compress(out, room, bulk, n, ZSTD_LEVEL);
+		return ZSTD_isError(got) ? 0 : got + PACKED_HEAD_BYTES;
+	}
+	r = LZ4_compress_default(bulk, (char *)out, (int)n, (int)room);
+	return r <= 0 ? 0 : (size_t)r + PACKED_HEAD_BYTES;
 }
 
 int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_len,
-		  const void *bulk, size_t bulk_len, bool compress)
+		  const void *bulk, size_t bulk_len, enum wire_compress compress)
 {
 	size_t stored = 0;
 	uint8_t *p;
@@ -271,9 +285,9 @@ int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_l
 	if (body_len)
 		memcpy(p + WIRE_HEADER_BYTES, body, body_len);
 	if (compress)
-		stored = try_compress(p + WIRE_HEADER_BYTES + body_len, bulk, bulk_len);
+		stored = try_compress(compress, p + WIRE_HEADER_BYTES + body_len, bulk, bulk_len);
 	if (stored) {
-		p[1] = WIRE_FLAG_LZ4;
+		p[1] = (uint8_t)compress;
 	} else {
 		stored = bulk_len;
 		if (bulk_len)
@@ -285,7 +299,7 @@ int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_l
 }
 
 int wframe_pack(struct buf *out, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
-		size_t bulk_len, bool compress)
+		size_t bulk_len, enum wire_compress compress)
 {
 	cleanup_free uint8_t *body = NULL;
 	size_t n = msg ? protobuf_c_message_get_packed_size(msg) : 0;
@@ -298,4 +312,43 @@ int wframe_pack(struct buf *out, enum wire_type type, const ProtobufCMessage *ms
 	if (msg)
 		(void)protobuf_c_message_pack(msg, body);
 	return wframe_encode(out, (uint8_t)type, body, n, bulk, bulk_len, compress);
+}
+
+int wframe_pack_tree(struct buf *out, const Limbwire__TreePart *part)
+{
+	Limbwire__TreePart outer = LIMBWIRE__TREE_PART__INIT, inner = LIMBWIRE__TREE_PART__INIT;
+	cleanup_free uint8_t *bulk = NULL;
+	size_t n;
+
+	inner.entries = part->entries;
+	inner.n_entries = part->n_entries;
+	n = limbwire__tree_part__get_packed_size(&inner);
+	bulk = malloc(n ? n : 1);
+	if (!bulk)
+		return -ENOMEM;
+	(void)limbwire__tree_part__pack(&inner, bulk);
+	outer.request = part->request;
+	outer.last = part->last;
+	outer.in_bulk = true;
+	return wframe_pack(out, WIRE_TREE_PART, &outer.base, bulk, n, WIRE_ZSTD);
+}
+
+int wframe_unpack_tree(const Limbwire__TreePart *part, const void *bulk, size_t n,
+		       ProtobufCAllocator *allocator, Limbwire__TreePart **ret)
+{
+	Limbwire__TreePart *inner;
+
+	*ret = NULL;
+	if (!part->in_bulk)
+		return n ? -EBADMSG : 0;
+	inner = limbwire__tree_part__unpack(allocator, n, bulk);
+	if (!inner || part->n_entries || inner->in_bulk) {
+		if (inner)
+			limbwire__tree_part__free_unpacked(inner, allocator);
+		return -EBADMSG;
+	}
+	inner->request = part->request;
+	inner->last = part->last;
+	*ret = inner;
+	return 0;
 }

@@ -38,6 +38,9 @@
 #define WIRE_CAP_LZ4 1u
 /* DELTA: a large file may come as copies of what the other side has; on networks only. */
 #define WIRE_CAP_DELTA 2u
+/* TREES: bulks may come as zstd frames, TREE_PARTs in their bulk, and a TREE_GET may say what
+ * there is; on networks only. */
+#define WIRE_CAP_TREES 4u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -81,7 +84,14 @@ enum wire_type {
 	WIRE_PUSH = 50,
 };
 
-enum { WIRE_FLAG_LZ4 = 1 };
+enum { WIRE_FLAG_LZ4 = 1, WIRE_FLAG_ZSTD = 2 };
+
+/* How a bulk is made smaller, where that makes it smaller. */
+enum wire_compress {
+	WIRE_PLAIN = 0,
+	WIRE_LZ4 = WIRE_FLAG_LZ4,   /* faster than any line */
+	WIRE_ZSTD = WIRE_FLAG_ZSTD, /* where bytes count */
+};
 
 struct wframe {
 	uint8_t type;
@@ -109,17 +119,24 @@ void wframe_decoder_trim(struct wframe_decoder *d);
 int wframe_decoder_reserve(struct wframe_decoder *d, size_t n, uint8_t **ret);
 void wframe_decoder_commit(struct wframe_decoder *d, size_t n);
 /* 1: a frame; 0: more bytes needed; -EPROTO: no start mark within WIRE_NOISE_MAX;
- * -E2BIG: a length above its limit; -EBADMSG: flags, reserved bytes or the lz4 block;
+ * -E2BIG: a length above its limit; -EBADMSG: flags, reserved bytes or the compressed bulk;
  * -EPROTONOSUPPORT: unknown type below 128 (from 128 on they are skipped). */
 int wframe_decoder_next(struct wframe_decoder *d, struct wframe *ret);
 
-/* Appends one frame; compress: lz4 the bulk when that makes it smaller. */
+/* Appends one frame. */
 int wframe_encode(struct buf *out, uint8_t type, const void *body, size_t body_len,
-		  const void *bulk, size_t bulk_len, bool compress);
+		  const void *bulk, size_t bulk_len, enum wire_compress compress);
 
 /* The same of a message, which is packed for it (NULL: no body). -E2BIG: it is too long. */
 int wframe_pack(struct buf *out, enum wire_type type, const ProtobufCMessage *msg, const void *bulk,
-		size_t bulk_len, bool compress);
+		size_t bulk_len, enum wire_compress compress);
+struct Limbwire__TreePart;
+/* A TREE_PART whose entries travel in its bulk, as a TREE_PART of their own. */
+int wframe_pack_tree(struct buf *out, const struct Limbwire__TreePart *part);
+/* ... and back: *ret is the one inside with request and last of the outer one, or NULL if its
+ * entries are not in the bulk. free_unpacked() it. -EBADMSG. */
+int wframe_unpack_tree(const struct Limbwire__TreePart *part, const void *bulk, size_t n,
+		       ProtobufCAllocator *allocator, struct Limbwire__TreePart **ret);
 
 /* Name of a type for messages, "frame 99" for unknown (static or thread-local text). */
 const char *wframe_type_name(uint8_t type);

@@ -56,6 +56,13 @@ int session_send(struct session *s, enum session_class class, enum wire_type typ
 		Limbwire__TreeGet *g = limbwire__tree_get__unpack(NULL, n, packed);
 
 		b->tree_request = g->request;
+		assert_int_equal(bulk_len % DIGEST_BYTES, 0);
+		assert_true(b->trees || !bulk_len);
+		free(b->hashes);
+		b->hashes = bulk_len ? malloc(bulk_len) : NULL;
+		b->n_hashes = bulk_len / DIGEST_BYTES;
+		if (bulk_len)
+			memcpy(b->hashes, bulk, bulk_len);
 		limbwire__tree_get__free_unpacked(g, NULL);
 		break;
 	}
@@ -98,6 +105,12 @@ bool session_takes_deltas(const struct session *s)
 	return the_brain->deltas;
 }
 
+bool session_has_trees(const struct session *s)
+{
+	(void)s;
+	return the_brain->trees;
+}
+
 size_t session_queued(const struct session *s, enum session_class class)
 {
 	(void)s;
@@ -138,7 +151,9 @@ static inline void brain_answer_entry(struct brain *b, struct brain_answer *a, s
 		m->name.len = e->len;
 	}
 	a->number++;
-	if (n->names > 1) {
+	if (b->n_hashes) {
+		m->same_as = n->names > 1;
+	} else if (n->names > 1) {
 		if (n->number)
 			m->same_as = n->number;
 		else
@@ -148,6 +163,9 @@ static inline void brain_answer_entry(struct brain *b, struct brain_answer *a, s
 	m->attr = &a->scratch[i].attr;
 	if (n->n.type == NODE_TYPE_FILE)
 		m->content = &a->scratch[i].content;
+	m->had = n->had;
+	b->tree_entries++;
+	b->tree_had += n->had;
 	if (a->part.n_entries == 256)
 		brain_answer_flush(b, a, false);
 }
@@ -178,10 +196,56 @@ static inline void brain_answer_dir(struct brain *b, struct brain_answer *a, str
 	cleanup_free struct bname **list = NULL;
 	size_t n = brain_children(dir, &list);
 
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && !dir->had; i++) {
 		brain_answer_entry(b, a, list[i]->node, list[i]);
 		brain_answer_dir(b, a, list[i]->node);
 	}
+}
+
+static inline int brain_digest_dir(struct digest *d, struct bnode *dir, size_t depth)
+{
+	cleanup_free struct bname **list = NULL;
+	size_t n = brain_children(dir, &list);
+	int r = 0;
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		uint8_t sha[SHA256_BYTES];
+		struct digest_entry e;
+
+		digest_of_node(list[i]->node->id, &list[i]->node->n, sha, &e);
+		e.name = list[i]->name;
+		e.name_len = (uint8_t)list[i]->len;
+		r = digest_add(d, depth, &e);
+		if (r == 0 && list[i]->node->n.type == NODE_TYPE_DIRECTORY)
+			r = brain_digest_dir(d, list[i]->node, depth + 1);
+	}
+	return r;
+}
+
+static inline int brain_is_had(uint64_t dir, const uint8_t hash[DIGEST_BYTES], void *userdata)
+{
+	struct brain *b = userdata;
+
+	for (size_t i = 0; i < b->n_hashes; i++)
+		if (memcmp(b->hashes + i * DIGEST_BYTES, hash, DIGEST_BYTES) == 0)
+			brain_node(b, dir)->had = true;
+	return 0;
+}
+
+static inline void brain_find_had(struct brain *b)
+{
+	struct digest *d;
+
+	for (unsigned h = 0; h < BRAIN_HASH; h++)
+		for (struct bnode *n = b->nodes[h]; n; n = n->hash_next)
+			n->had = false;
+	b->tree_entries = b->tree_had = 0;
+	if (!b->n_hashes)
+		return;
+	assert_int_equal(digest_new(NODE_ROOT, brain_is_had, b, &d), 0);
+	assert_int_equal(brain_digest_dir(d, brain_node(b, NODE_ROOT), 0), 0);
+	assert_int_equal(digest_end(d), 0);
+	digest_free(d);
 }
 
 static inline void brain_answer_tree(struct brain *b)
@@ -191,6 +255,7 @@ static inline void brain_answer_tree(struct brain *b)
 	for (unsigned h = 0; h < BRAIN_HASH; h++)
 		for (struct bnode *n = b->nodes[h]; n; n = n->hash_next)
 			n->number = 0;
+	brain_find_had(b);
 	limbwire__tree_part__init(&a->part);
 	brain_answer_entry(b, a, brain_node(b, NODE_ROOT), NULL);
 	brain_answer_dir(b, a, brain_node(b, NODE_ROOT));
@@ -259,6 +324,7 @@ static inline void brain_attach(struct brain *b)
 	assert_int_equal(sync_hello(b->sync, &hello), 0);
 	b->attached = true;
 	w.incarnation = b->incarnation;
+	w.environment_id = (ProtobufCBinaryData){sizeof(b->env), b->env};
 	w.durable_number = b->durable = b->number;
 	w.node_first = b->node_first;
 	w.node_end = 1ull << 40;
@@ -342,6 +408,7 @@ static inline void brain_stop(struct brain *b)
 	for (size_t i = 0; i < b->n_parts; i++)
 		limbwire__tree_part__free_unpacked(b->parts[i], NULL);
 	brain_forget_all(b);
+	free(b->hashes);
 	uv_close((uv_handle_t *)&b->timer, NULL);
 	uv_run(&b->loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&b->loop), 0);

@@ -33,6 +33,7 @@
 #include "syncd/session.h"
 #include "syncd/sync.h"
 #include "wire/attr.h"
+#include "wire/digest.h"
 #include "wire/wire.pb-c.h"
 
 struct bnode {
@@ -44,6 +45,7 @@ struct bnode {
 	uint64_t version;
 	struct bnode *hash_next;
 	uint32_t number; /* scratch of a TREE_GET */
+	bool had;
 };
 
 struct bname {
@@ -113,6 +115,12 @@ struct brain {
 	uint32_t done_stream; /* DATA_DONE is to be said of it */
 	unsigned refusals;
 	uint64_t copied;
+	/* TREE_GET with what there is, and what was answered */
+	bool trees;
+	uint8_t env[16];
+	uint8_t *hashes;
+	size_t n_hashes;
+	unsigned tree_entries, tree_had;
 };
 
 static struct brain *the_brain;

@@ -139,7 +139,7 @@ static void refused(void **state)
 
 	random_fill(data, 2 << 20);
 	good = stored(data, 2 << 20, 0);
-	small = stored(data, DELTA_MIN_BYTES - 1, 0);
+	small = stored(data, DELTA_PULL_MIN_BYTES - 1, 0);
 	holes = stored(data, 2 << 20, 1 << 20);
 	gone = good;
 	memset(gone.root, 7, sizeof(gone.root));

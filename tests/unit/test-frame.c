@@ -9,8 +9,10 @@
 
 #include <cmocka.h>
 #include <lz4.h>
+#include <zstd.h>
 
 #include "wire/frame.h"
+#include "wire/wire.pb-c.h"
 
 /* Feeds n bytes in one go; what next() gives then is for the caller. */
 static void feed(struct wframe_decoder *d, const void *data, size_t n)
@@ -247,7 +249,9 @@ static void headers_that_break_rules(void **state)
 	assert_int_equal(verdict_of_header(7, 0, 0, 0), -EPROTONOSUPPORT);
 	assert_int_equal(verdict_of_header(99, 0, 0, 0), -EPROTONOSUPPORT);
 	assert_int_equal(verdict_of_header(127, 0, 0, 0), -EPROTONOSUPPORT);
-	assert_int_equal(verdict_of_header(WIRE_PING, 2, 0, 0), -EBADMSG);
+	assert_int_equal(verdict_of_header(WIRE_PING, 4, 0, 0), -EBADMSG);
+	assert_int_equal(verdict_of_header(WIRE_PING, WIRE_FLAG_LZ4 | WIRE_FLAG_ZSTD, 0, 0),
+			 -EBADMSG);
 	for (size_t i = 2; i < WIRE_HEADER_BYTES; i++) {
 		if (i >= 4 && i < 12)
 			continue; /* the lengths */
@@ -334,35 +338,55 @@ static void compressed_when_that_is_smaller(void **state)
 	struct buf raw = BUF_INIT(0);
 	uint64_t x = 1;
 
-	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, same, sizeof(same), true), 0);
+	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, same, sizeof(same), WIRE_LZ4), 0);
 	assert_int_equal(buf_data(&raw)[1], WIRE_FLAG_LZ4);
 	assert_true(buf_len(&raw) < sizeof(same) / 50);
 	buf_clear(&raw);
-	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, same, sizeof(same), false), 0);
+	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, same, sizeof(same), WIRE_PLAIN),
+			 0);
 	assert_int_equal(buf_data(&raw)[1], 0);
 	buf_clear(&raw);
 	for (size_t i = 0; i < sizeof(random); i++)
 		random[i] = (uint8_t)((x = x * 6364136223846793005u + 1) >> 56);
-	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, random, sizeof(random), true), 0);
+	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, random, sizeof(random), WIRE_LZ4),
+			 0);
 	assert_int_equal(buf_data(&raw)[1], 0);
 	assert_int_equal(buf_len(&raw), WIRE_HEADER_BYTES + sizeof(random));
+	buf_clear(&raw);
+	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, same, sizeof(same), WIRE_ZSTD), 0);
+	assert_int_equal(buf_data(&raw)[1], WIRE_FLAG_ZSTD);
+	assert_true(buf_len(&raw) < sizeof(same) / 50);
+	buf_clear(&raw);
+	assert_int_equal(wframe_encode(&raw, WIRE_DATA, NULL, 0, random, sizeof(random), WIRE_ZSTD),
+			 0);
+	assert_int_equal(buf_data(&raw)[1], 0);
 	buf_done(&raw);
 }
 
-/* An lz4 bulk that says it is `said` bytes. */
-static int verdict_of_lz4(uint32_t said, const void *block, uint32_t n)
+/* A compressed bulk that says it is `said` bytes. */
+static int verdict_of(uint8_t flag, uint32_t said, const void *block, uint32_t n)
 {
 	struct buf raw = BUF_INIT(0);
 	uint8_t head[4];
 	int r;
 
 	put_le32(head, said);
-	add_raw(&raw, WIRE_DATA, WIRE_FLAG_LZ4, 0, 4 + n);
+	add_raw(&raw, WIRE_DATA, flag, 0, 4 + n);
 	assert_int_equal(buf_add(&raw, head, 4), 0);
 	assert_int_equal(buf_add(&raw, block, n), 0);
 	r = verdict(&raw);
 	buf_done(&raw);
 	return r;
+}
+
+static int verdict_of_lz4(uint32_t said, const void *block, uint32_t n)
+{
+	return verdict_of(WIRE_FLAG_LZ4, said, block, n);
+}
+
+static int verdict_of_zstd(uint32_t said, const void *block, uint32_t n)
+{
+	return verdict_of(WIRE_FLAG_ZSTD, said, block, n);
 }
 
 static void lz4_that_lies(void **state)
@@ -390,6 +414,73 @@ static void lz4_that_lies(void **state)
 	assert_int_equal(buf_add(&raw, "abc", 3), 0);
 	assert_int_equal(verdict(&raw), -EBADMSG);
 	buf_done(&raw);
+}
+
+static void zstd_that_lies(void **state)
+{
+	static uint8_t zeros[WIRE_BULK_MAX], block[16 << 10];
+	uint32_t n = (uint32_t)ZSTD_compress(block, sizeof(block), zeros, sizeof(zeros), 3);
+
+	assert_in_range(n, 1, sizeof(block));
+	assert_int_equal(verdict_of_zstd(sizeof(zeros), block, n), 1);
+	assert_int_equal(verdict_of_zstd(sizeof(zeros) - 1, block, n), -EBADMSG);
+	assert_int_equal(verdict_of_zstd(sizeof(zeros) + 1, block, n), -E2BIG);
+	assert_int_equal(verdict_of_zstd(0, block, n), -EBADMSG);
+	assert_int_equal(verdict_of_zstd(sizeof(zeros), block, n - 1), -EBADMSG);
+	assert_int_equal(verdict_of_zstd(100, "garbage, not a frame", 20), -EBADMSG);
+	assert_int_equal(verdict_of_zstd(100, "", 0), -EBADMSG);
+	n = (uint32_t)ZSTD_compress(block, sizeof(block), zeros, 1000, 3);
+	assert_int_equal(verdict_of_zstd(1000, block, n), 1);
+	assert_int_equal(verdict_of_zstd(1001, block, n), -EBADMSG);
+	assert_int_equal(verdict_of_lz4(1000, block, n), -EBADMSG);
+}
+
+/* Entries beside the message are those of the message, and nothing else comes beside it. */
+static void trees_in_the_bulk(void **state)
+{
+	Limbwire__TreePart part = LIMBWIRE__TREE_PART__INIT, *outer, *inner = NULL;
+	Limbwire__TreeEntry e = LIMBWIRE__TREE_ENTRY__INIT, *entries[] = {&e, &e};
+	uint8_t bulk[256];
+	struct wframe_decoder d;
+	struct buf raw = BUF_INIT(0);
+	struct wframe f;
+	size_t n;
+
+	e.node = 77;
+	part.request = 5;
+	part.last = true;
+	part.entries = entries;
+	part.n_entries = 2;
+	assert_int_equal(wframe_pack_tree(&raw, &part), 0);
+	start(&d);
+	feed(&d, buf_data(&raw), buf_len(&raw));
+	assert_int_equal(wframe_decoder_next(&d, &f), 1);
+	outer = limbwire__tree_part__unpack(NULL, f.body_len, f.body);
+	assert_non_null(outer);
+	assert_int_equal(wframe_unpack_tree(outer, f.bulk, f.bulk_len, NULL, &inner), 0);
+	assert_non_null(inner);
+	assert_int_equal(inner->n_entries, 2);
+	assert_int_equal(inner->entries[1]->node, 77);
+	assert_int_equal(inner->request, 5);
+	assert_true(inner->last);
+	limbwire__tree_part__free_unpacked(inner, NULL);
+	limbwire__tree_part__free_unpacked(outer, NULL);
+	wframe_decoder_done(&d);
+	buf_done(&raw);
+
+	/* As it is without. */
+	assert_int_equal(wframe_unpack_tree(&part, NULL, 0, NULL, &inner), 0);
+	assert_null(inner);
+	assert_int_equal(wframe_unpack_tree(&part, "x", 1, NULL, &inner), -EBADMSG);
+	/* In both places, one in the other, and what is none. */
+	n = limbwire__tree_part__pack(&part, bulk);
+	part.in_bulk = true;
+	assert_int_equal(wframe_unpack_tree(&part, bulk, n, NULL, &inner), -EBADMSG);
+	n = limbwire__tree_part__pack(&part, bulk);
+	part.n_entries = 0;
+	assert_int_equal(wframe_unpack_tree(&part, bulk, n, NULL, &inner), -EBADMSG);
+	assert_int_equal(wframe_unpack_tree(&part, "\xff\xff\xff", 3, NULL, &inner), -EBADMSG);
+	assert_null(inner);
 }
 
 /* Series with one byte changed, in pieces of any size: each frame that comes out lies inside
@@ -450,6 +541,8 @@ int main(void)
 		cmocka_unit_test(frames_at_their_limits),
 		cmocka_unit_test(compressed_when_that_is_smaller),
 		cmocka_unit_test(lz4_that_lies),
+		cmocka_unit_test(zstd_that_lies),
+		cmocka_unit_test(trees_in_the_bulk),
 		cmocka_unit_test(garbage),
 		cmocka_unit_test(names),
 	};
