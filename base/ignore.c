@@ -4,6 +4,10 @@
 
 #include "base/util.h"
 
+/* Some 10^9 steps take a second. */
+#define STEPS_BASE (10ull * 1000 * 1000 * 1000)
+#define STEPS_NAME (1000ull * 1000)
+
 /* ---- one pattern ---- */
 
 /*
@@ -186,7 +190,16 @@ static void reach(bool *at, const struct piece *pieces, int n, int i)
 	}
 }
 
-static bool glob(const char *pattern, size_t len, const char *text)
+/* False: there are not that many left. */
+static bool spend(uint64_t *left, uint64_t steps)
+{
+	if (!left)
+		return true;
+	*left -= MIN(*left, steps);
+	return *left > 0;
+}
+
+static bool glob(const char *pattern, size_t len, const char *text, uint64_t *left)
 {
 	struct piece pieces[IGNORE_PATTERN_MAX];
 	bool now[IGNORE_PATTERN_MAX + 1] = {false}, next[IGNORE_PATTERN_MAX + 1];
@@ -195,6 +208,8 @@ static bool glob(const char *pattern, size_t len, const char *text)
 
 	if (n == 0)
 		return !*text;
+	if (!spend(left, (uint64_t)(n + 1) * strlen(text)))
+		return false;
 	if (any)
 		reach(now, pieces, n, 0);
 	for (const uint8_t *c = (const uint8_t *)text; *c && any; c++) {
@@ -278,7 +293,7 @@ static bool rule_read(struct ignore_rule *r, const char *s, size_t n, uint32_t l
 }
 
 /* text: the path from the rule's directory, or for a rule without '/' the name. */
-static bool rule_matches(const struct ignore_rule *r, const char *text)
+static bool rule_matches(const struct ignore_rule *r, const char *text, uint64_t *left)
 {
 	if (strncmp(r->pattern, text, r->plain) != 0)
 		return false;
@@ -296,8 +311,9 @@ static bool rule_matches(const struct ignore_rule *r, const char *text)
 	}
 	/* As git does: what is plain goes first, so a** is as good as a and then **. */
 	if (r->anchored)
-		return glob(r->pattern + r->plain, (size_t)r->len - r->plain, text + r->plain);
-	return glob(r->pattern, r->len, text);
+		return glob(r->pattern + r->plain, (size_t)r->len - r->plain, text + r->plain,
+			    left);
+	return glob(r->pattern, r->len, text, left);
 }
 
 /* ---- files ---- */
@@ -387,10 +403,16 @@ int ignore_copy(struct ignore *to, const struct ignore *from)
 	return 0;
 }
 
+void ignore_bound(struct ignore *ig, uint64_t n, uint64_t *left)
+{
+	*left = STEPS_BASE + n * STEPS_NAME;
+	ig->left = left;
+}
+
 /* ---- asking ---- */
 
 static const struct ignore_rule *file_says(const struct ignore_file *f, const char *path,
-					   const char *name, bool is_dir)
+					   const char *name, bool is_dir, uint64_t *left)
 {
 	size_t len = strlen(f->dir);
 
@@ -400,7 +422,7 @@ static const struct ignore_rule *file_says(const struct ignore_file *f, const ch
 		const struct ignore_rule *r = &f->rules[i];
 
 		if ((is_dir || !r->dir_only) &&
-		    rule_matches(r, r->anchored ? path + len + (len > 0) : name))
+		    rule_matches(r, r->anchored ? path + len + (len > 0) : name, left))
 			return r;
 	}
 	return NULL;
@@ -421,7 +443,7 @@ bool ignore_match(const struct ignore *ig, const char *path, bool is_dir,
 		/* Of those whose directories lead to the path the longest is the nearest. */
 		if (hit.rule && len <= depth)
 			continue;
-		r = file_says(f, path, name, is_dir);
+		r = file_says(f, path, name, is_dir, ig->left);
 		if (!r)
 			continue;
 		hit = (struct ignore_hit){f, r};

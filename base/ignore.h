@@ -11,6 +11,8 @@
  *
  * Texts may be hostile: matching costs at most (length of the path) x (length of the
  * pattern) steps; what is beyond the limits below is not taken, so that less is left out.
+ * Many patterns and long paths may still be more than somebody else's text should cost:
+ * whoever asks for whole trees gives a bound (ignore_bound), and looks whether it was met.
  */
 #ifndef BASE_IGNORE_H
 #define BASE_IGNORE_H
@@ -45,6 +47,7 @@ struct ignore_file {
 struct ignore {
 	struct ignore_file *files;
 	size_t n_files, n_rules;
+	uint64_t *left; /* steps; NULL: no bound. At 0 only plain names match */
 };
 
 struct ignore_hit {
@@ -55,7 +58,9 @@ struct ignore_hit {
 void ignore_done(struct ignore *ig);
 /* -E2BIG: it, or all together, is too much, and nothing of it is taken. */
 int ignore_add(struct ignore *ig, const char *dir, const void *text, size_t len);
-int ignore_copy(struct ignore *to, const struct ignore *from);
+int ignore_copy(struct ignore *to, const struct ignore *from); /* without a bound */
+/* For n names: a few seconds, and a few ten thousandths for each. left: lent. */
+void ignore_bound(struct ignore *ig, uint64_t n, uint64_t *left);
 
 /* path: from the root, no '/' at its ends. ret_hit may be NULL. True: it is left out. */
 bool ignore_match(const struct ignore *ig, const char *path, bool is_dir,

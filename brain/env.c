@@ -670,6 +670,18 @@ uint64_t env_seq(struct env *env)
 	return seq;
 }
 
+uint64_t env_nodes(struct env *env)
+{
+	struct index_counts n = {0};
+	struct index_txn *t;
+
+	if (env_read_begin(env, &t) == 0) {
+		(void)index_counts(t, &n);
+		index_read_end(t);
+	}
+	return n.files + n.directories + n.symlinks + n.others;
+}
+
 struct later {
 	uv_timer_t timer;
 	struct env *env;

@@ -163,7 +163,7 @@ struct env {
 	bool wanted; /* should be running and attached */
 	bool busy;   /* a create, rebuild, start or stop is under way */
 	bool creating;
-	uint64_t left_out; /* of --from, in its creation: what could not be read, and mounts */
+	uint64_t left_out;     /* of --from, in its creation: what could not be read, and mounts */
 	uint64_t rebuild_from; /* see env_root_gone; 0: the newest; outlives limbd */
 	bool restoring;	       /* a rebuild began and not all files are back; outlives limbd */
 	bool first_sync_done;
@@ -240,6 +240,7 @@ void env_clear_reason(struct env *env, const char *code); /* NULL: all */
 uint64_t env_seq(struct env *env); /* last committed */
 /* index_read_begin() of its index; -EIO for one whose journal could not be opened. */
 int env_read_begin(struct env *env, struct index_txn **ret);
+uint64_t env_nodes(struct env *env); /* that its tree has now; 0: not known */
 
 /* Objects of the command-line contract; new references, NULL only without memory. */
 json_t *env_json_inspect(struct env *env);

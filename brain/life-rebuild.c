@@ -92,7 +92,7 @@ static void rebuild_verified(struct env *env, int r, json_t *result, void *userd
 	struct life *l = userdata;
 
 	if (r < 0) {
-		rebuild_fail_errno(l, r, "it stands, but cannot be verified");
+		rebuild_fail_errno(l, r, verify_what(r, "it stands, but cannot be verified"));
 		return;
 	}
 	l->answer = json_deep_copy(result);

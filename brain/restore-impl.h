@@ -31,6 +31,7 @@ struct restoring {
 	size_t n_paths;
 	bool dry_run, cancelled;
 	struct ignore ignore; /* what it leaves out is not touched */
+	uint64_t ignore_left;
 
 	struct rplan plan;
 	unsigned round;

@@ -40,6 +40,8 @@ static int add(struct walk *w, const char *path, size_t len, const struct index_
 {
 	if (is_left_out(w, path, len, n))
 		return 0;
+	if (w->g->ignore_left == 0)
+		return -EOVERFLOW;
 	return rplan_add(&w->g->plan, w->side, path, len, n->id, n->n.type, n->n.mode, n->links,
 			 way);
 }

@@ -17,6 +17,7 @@
 #include "brain/barrier.h"
 #include "brain/link.h"
 #include "brain/point.h"
+#include "brain/verify.h"
 #include "wire/wire.pb-c.h"
 
 enum {
@@ -421,7 +422,7 @@ static void planned(struct restoring *g, int r)
 		return;
 	}
 	if (r < 0) {
-		fail_errno(g, r, "what differs cannot be found out");
+		fail_errno(g, r, verify_what(r, "what differs cannot be found out"));
 		return;
 	}
 	tell_changes(g);
@@ -469,6 +470,7 @@ static void plan_go(struct restoring *g)
 	}
 	ignore_done(&g->ignore);
 	(void)ignore_copy(&g->ignore, &g->env->ignore);
+	ignore_bound(&g->ignore, 2 * env_nodes(g->env), &g->ignore_left);
 	r = thread_go(g, plan_work, plan_made);
 	if (r < 0)
 		fail_errno(g, r, "what differs cannot be found out");

@@ -211,7 +211,7 @@ static void verify_done(struct env *env, int r, json_t *result, void *userdata)
 		return;
 	}
 	if (r < 0) {
-		ask_fail(a, env, r, "it cannot be verified");
+		ask_fail(a, env, r, verify_what(r, "it cannot be verified"));
 		return;
 	}
 	call_ok(a->call, json_incref(result));

@@ -47,6 +47,7 @@ struct verify {
 	uint64_t incarnation;
 	uint64_t spool_max;
 	struct ignore ignore; /* names that the other side leaves out */
+	uint64_t ignore_left;
 };
 
 /* ---- the thread: the environment's side as a stream of entries ---- */
@@ -390,6 +391,8 @@ static int merge_one(const char *path, size_t len, const struct index_node *n, u
 	bool left_out = is_left_out(v, path, len, n->n.type == NODE_TYPE_DIRECTORY);
 	int r;
 
+	if (v->ignore_left == 0)
+		return -EOVERFLOW;
 	r = renumber(m, left_out, &same_as);
 	if (r == 0 && !left_out)
 		r = skip_extra(m, path, len);
@@ -579,6 +582,7 @@ static void verify_part(struct env *env, int r, const struct entry_head *e, void
 	v->mask = env->unheld;
 	ignore_done(&v->ignore);
 	(void)ignore_copy(&v->ignore, &env->ignore);
+	ignore_bound(&v->ignore, env_nodes(env), &v->ignore_left);
 	env->threads++;
 	(void)uv_queue_work(env->brain->loop, &v->work, verify_work, verify_worked);
 }
@@ -607,14 +611,7 @@ static void verify_synced(struct env *env, const struct barrier_result *res, voi
 
 static uint64_t spool_max(struct env *env)
 {
-	struct index_counts n = {0};
-	struct index_txn *t;
-
-	if (env_read_begin(env, &t) == 0) {
-		(void)index_counts(t, &n);
-		index_read_end(t);
-	}
-	return SPOOL_BYTES + (n.files + n.directories + n.symlinks + n.others) * NODE_BYTES;
+	return SPOOL_BYTES + env_nodes(env) * NODE_BYTES;
 }
 
 static int verify_begin(struct verify *v)

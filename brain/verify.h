@@ -21,7 +21,16 @@
  * `paths` that neither side has. */
 typedef void (*verify_fn)(struct env *env, int r, json_t *result, void *userdata);
 /* paths: an array of paths below the root (verb_path), each with what is beneath it; NULL: all.
- * Counts, hashes and differences are then of these only. */
+ * Counts, hashes and differences are then of these only. -EOVERFLOW: see verify_what(). */
 int verify_run(struct env *env, bool durable, json_t *paths, verify_fn fn, void *userdata);
+
+/* What a person is told of a tree that could not be walked; what: for all other errors. */
+static inline const char *verify_what(int r, const char *what)
+{
+	return r == -EOVERFLOW
+		       ? "its .limbignore files take too long to match; make their patterns "
+			 "fewer or simpler"
+		       : what;
+}
 
 #endif

@@ -145,6 +145,43 @@ static void hostile_patterns(void **state)
 	assert_true(clock_mono_ms() - begun_ms < 20000);
 }
 
+/* Whole trees have a bound, however many patterns and however long the paths. */
+static void hostile_trees(void **state)
+{
+	cleanup_free char *text = calloc(1, IGNORE_TEXT_MAX);
+	uint64_t left, begun;
+	struct ignore ig = {0};
+	unsigned asked = 0;
+	char path[4096];
+
+	(void)state;
+	memset(path, 'a', sizeof(path) - 1);
+	path[sizeof(path) - 1] = 0;
+	for (size_t i = 200; i < sizeof(path) - 1; i += 200)
+		path[i] = '/';
+	for (size_t i = 0; i + 512 < IGNORE_TEXT_MAX; i += 500) {
+		for (size_t k = 0; k < 498; k += 2)
+			memcpy(text + i + k, k ? "*a" : "/*", 2);
+		memcpy(text + i + 498, "b\n", 2);
+	}
+	assert_int_equal(ignore_add(&ig, "", text, strlen(text)), 0);
+	ignore_bound(&ig, 10, &left);
+	begun = left;
+	while (left) {
+		assert_false(ignore_covers(&ig, path, false, NULL));
+		asked++;
+		assert_true(asked < 1000);
+	}
+	/* A tree that is as it should be does not come near it. */
+	ignore_done(&ig);
+	assert_int_equal(ignore_add(&ig, "", "[Bb]uild/\n**/x?/*.o\n*.py[co]\n", 30), 0);
+	ignore_bound(&ig, 10, &left);
+	for (int i = 0; i < 10; i++)
+		assert_true(ignore_covers(&ig, "a/b/c/d/e/f/g.pyc", false, NULL));
+	assert_true(begun - left < begun / 100);
+	ignore_done(&ig);
+}
+
 /* ---- beside git ---- */
 
 static const char *const parts[] = {"a",    "b", "ab", "*",   "**",    "?",   "[ab]",
@@ -325,6 +362,7 @@ int main(void)
 		cmocka_unit_test(nearest_file_first),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(hostile_patterns),
+		cmocka_unit_test(hostile_trees),
 		cmocka_unit_test_setup_teardown(as_git_does, scratch_setup, scratch_teardown),
 	};
 
