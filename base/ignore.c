@@ -368,6 +368,7 @@ int ignore_add(struct ignore *ig, const char *dir, const void *text, size_t len)
 	struct ignore_file f = {.person = !dir}, *files;
 	int r;
 
+	len = strnlen(text, len);
 	if (len > IGNORE_TEXT_MAX || ig->n_files >= IGNORE_FILES_MAX)
 		return -E2BIG;
 	f.dir = strdup(dir ? dir : "");

@@ -56,7 +56,8 @@ struct ignore_hit {
 };
 
 void ignore_done(struct ignore *ig);
-/* -E2BIG: it, or all together, is too much, and nothing of it is taken. */
+/* -E2BIG: it, or all together, is too much, and nothing of it is taken. A text ends before its
+ * first NUL. */
 int ignore_add(struct ignore *ig, const char *dir, const void *text, size_t len);
 int ignore_copy(struct ignore *to, const struct ignore *from); /* without a bound */
 /* For n names: a few seconds, and a few ten thousandths for each. left: lent. */

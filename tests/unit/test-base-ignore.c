@@ -182,6 +182,20 @@ static void hostile_trees(void **state)
 	ignore_done(&ig);
 }
 
+static void text_ends_at_nul(void **state)
+{
+	struct ignore ig = {0}, copy = {0};
+
+	(void)state;
+	assert_int_equal(ignore_add(&ig, "", "a\n\0b\nc\n", 7), 0);
+	assert_true(ignore_match(&ig, "a", false, NULL));
+	assert_int_equal(ignore_copy(&copy, &ig), 0);
+	assert_int_equal(copy.n_rules, ig.n_rules);
+	assert_false(ignore_match(&ig, "c", false, NULL));
+	ignore_done(&copy);
+	ignore_done(&ig);
+}
+
 /* ---- beside git ---- */
 
 static const char *const parts[] = {"a",    "b", "ab", "*",   "**",    "?",   "[ab]",
@@ -363,6 +377,7 @@ int main(void)
 		cmocka_unit_test(limits),
 		cmocka_unit_test(hostile_patterns),
 		cmocka_unit_test(hostile_trees),
+		cmocka_unit_test(text_ends_at_nul),
 		cmocka_unit_test_setup_teardown(as_git_does, scratch_setup, scratch_teardown),
 	};
 
