@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "bridge/args.h"
 #include "bridge/client.h"
 #include "bridge/exec-client.h"
@@ -198,7 +199,7 @@ static int run_provider_test(const struct args *args)
 		strndup(provider, colon ? (size_t)(colon - provider) : strlen(provider));
 	cleanup_free char *ours = NULL, *path = NULL,
 			  *syncd = places_program("limb-syncd", "syncd");
-	char *argv[6], **p = argv + 1;
+	char *argv[6], **p = argv + 1, shown[256];
 
 	if (name && !strchr(name, '/') && asprintf(&ours, "providers/%s", name) >= 0)
 		path = places_program(ours, ".");
@@ -206,6 +207,13 @@ static int run_provider_test(const struct args *args)
 		return failure_print(failure_new("file_not_found", "limb help provider test",
 						 "there is no provider '%s'", name ? name : ""),
 				     args->json);
+	if (access(path ? path : name, X_OK) < 0) {
+		text_escape_into(shown, sizeof(shown), name, strlen(name));
+		return failure_print(failure_new(failure_code_of_errno(errno),
+						 "a provider is an executable: limb-provider(7)",
+						 "cannot run '%s': %s", shown, strerror(errno)),
+				     args->json);
+	}
 	if (args->json)
 		*p++ = (char *)"--json";
 	else if (args->quiet)

@@ -416,7 +416,7 @@ int main(int argc, char **argv)
 	json_t *all;
 	int c;
 
-	log_init("limb-provider-test");
+	log_init("limb");
 	(void)signal(SIGPIPE, SIG_IGN);
 	while ((c = getopt_long(argc, argv, "q", options, NULL)) >= 0) {
 		arg_json = arg_json || c == 'j';

@@ -171,6 +171,8 @@ test_expect 'verbs, journals, mounts, clients' '
 	says 125 file_not_found "$T/absent" limb mount --journal absent/ "$T/source"
 	says 2 usage "claude, codex, cursor or vscode" limb mcp-config emacs
 	says 125 file_not_found "no provider .nix." limb provider test nix
+	says 125 file_not_found "$T/absent.*limb-provider" limb provider test ./absent
+	says 125 permission_denied "$T/root/kept.*limb-provider" limb provider test root/kept
 '
 
 test_expect 'nothing of that changed anything but what was run' '
