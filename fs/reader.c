@@ -30,42 +30,28 @@ int reader_read(struct source *s, uint64_t node, const struct content_ref *ref, 
 	return r < 0 ? unreadable(node, r) : 0;
 }
 
-struct seek {
-	uint64_t from;
-	bool hole;
-	uint64_t found;
-};
-
-static int seek_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void *userdata)
-{
-	struct seek *k = userdata;
-
-	if (offset + len <= k->from || (hash == NULL) != k->hole)
-		return 0;
-	k->found = MAX(offset, k->from);
-	return 1;
-}
-
 int reader_seek(struct source *s, uint64_t node, const struct content_ref *ref, uint64_t offset,
 		bool hole, uint64_t *ret_offset)
 {
-	struct seek k = {.from = offset, .hole = hole};
-	int r = 0;
+	uint64_t bytes;
+	bool is_hole;
+	int r;
 
 	if (offset >= ref->size_bytes)
 		return -ENXIO;
-	if (!ref->holes)
-		k.found = hole ? ref->size_bytes : offset;
-	else
-		r = content_walk(ref, source_fetch, s, seek_piece, &k);
-	if (r < 0)
-		return unreadable(node, r);
-	if (ref->holes && r == 0) {
-		/* To its end there is no more: the end counts as a hole. */
-		if (!hole)
-			return -ENXIO;
-		k.found = ref->size_bytes;
+	while (offset < ref->size_bytes) {
+		r = content_extent(ref, offset, UINT64_MAX, source_fetch, s, &is_hole, &bytes);
+		if (r < 0)
+			return unreadable(node, r);
+		if (is_hole == hole) {
+			*ret_offset = offset;
+			return 0;
+		}
+		offset += bytes;
 	}
-	*ret_offset = k.found;
+	/* To its end there is no more: the end counts as a hole. */
+	if (!hole)
+		return -ENXIO;
+	*ret_offset = ref->size_bytes;
 	return 0;
 }

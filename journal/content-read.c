@@ -206,6 +206,8 @@ int content_extent(const struct content_ref *ref, uint64_t offset, uint64_t max,
 		r = walk_ref(&w, ref);
 	else
 		x.end = w.to;
+	if (r >= 0 && x.end <= offset)
+		r = -EBADMSG;
 	if (r < 0)
 		return r;
 	*ret_hole = x.hole;
