@@ -247,7 +247,7 @@ struct entry_status {
 struct entry_tree_get {
 	struct entry_head head;
 	uint64_t request;
-	uint32_t n, reserved; /* hashes of DIGEST_BYTES follow, at most DIGESTS_MAX */
+	uint32_t n, by_content; /* n hashes of DIGEST_BYTES follow, at most DIGESTS_MAX */
 };
 
 struct entry_tree_entry {

@@ -34,6 +34,7 @@ struct feed {
 	/* tree: ready frames in an unlinked file */
 	uint8_t (*hashes)[DIGEST_BYTES]; /* of what the environment has */
 	size_t n_hashes;
+	bool by_content;
 	int fd;
 	uint64_t size, sent;
 
@@ -63,6 +64,7 @@ struct tree_maker {
 	Limbwire__TreeEntry *ptrs[PART_ENTRIES];
 	struct wire_attr_scratch scratch[PART_ENTRIES];
 	struct had had;
+	size_t inside; /* depth + 1 of the entries of a directory that is there by content; 0: none */
 	struct node nodes[PART_ENTRIES]; /* what the scratch points into: the walk reuses its own */
 	uint64_t *dirs;			 /* node ids of the path's directories */
 	size_t n_dirs, cap_dirs;
@@ -125,7 +127,7 @@ static int tree_parent(struct tree_maker *m, const char *path, size_t len, uint6
 }
 
 static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uint64_t parent,
-		    const struct index_node *n, uint32_t same_as, bool root)
+		    const struct index_node *n, uint32_t same_as, bool root, bool had)
 {
 	size_t i = m->part.n_entries;
 	Limbwire__TreeEntry *e = &m->entries[i];
@@ -152,46 +154,110 @@ static int tree_add(struct tree_maker *m, const char *name, size_t name_len, uin
 		a->inode = a->generation = a->device = e->version = 0;
 	}
 	/* Entries that are not sent are not counted: with them it only says that there are others. */
-	e->same_as = m->f->n_hashes ? n->links > 1 && n->n.type != NODE_TYPE_DIRECTORY : same_as;
-	e->had = n->n.type == NODE_TYPE_DIRECTORY && had_is(&m->had, n->id);
+	e->same_as = m->f->n_hashes && !m->f->by_content
+			     ? n->links > 1 && n->n.type != NODE_TYPE_DIRECTORY
+			     : same_as;
 	e->root = root;
+	e->had = had;
 	m->part.n_entries++;
 	m->bytes += 256 + name_len + n->n.target_len + n->n.xattrs_len;
 	return 0;
+}
+
+static int tree_full(struct tree_maker *m)
+{
+	int r;
+
+	if (m->part.n_entries < PART_ENTRIES && m->bytes <= PART_BYTES)
+		return 0;
+	r = tree_flush(m, false);
+	m->names_used = 0;
+	return r;
+}
+
+/* What is there by content lacks the node's number only. */
+static int tree_add_inside(struct tree_maker *m, uint64_t node)
+{
+	Limbwire__TreeEntry *e = &m->entries[m->part.n_entries++];
+
+	limbwire__tree_entry__init(e);
+	e->node = node;
+	e->had = true;
+	m->bytes += 16;
+	return tree_full(m);
+}
+
+static size_t depth_of(const char *path, size_t len)
+{
+	size_t depth = 0;
+
+	for (size_t i = 0; i < len; i++)
+		depth += path[i] == '/';
+	return depth;
+}
+
+static bool tree_had(const struct tree_maker *m, const char *path, size_t len, uint64_t node)
+{
+	return m->had.n && had_is(&m->had, m->f->by_content ? digest_path(path, len) : node);
 }
 
 static int tree_each(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
 		     void *userdata)
 {
 	struct tree_maker *m = userdata;
+	bool had = n->n.type == NODE_TYPE_DIRECTORY && tree_had(m, path, len, n->id);
+	size_t name, depth = depth_of(path, len);
 	uint64_t parent;
-	size_t name;
 	char *copy;
 	int r;
 
+	if (depth + 1 < m->inside)
+		m->inside = 0;
+	if (m->inside)
+		return tree_add_inside(m, n->id);
 	r = tree_parent(m, path, len, n->id, n->n.type == NODE_TYPE_DIRECTORY, &parent, &name);
 	if (r < 0)
 		return r;
 	copy = m->names + m->names_used;
 	memcpy(copy, path + name, len - name);
 	m->names_used += len - name;
-	r = tree_add(m, copy, len - name, parent, n, same_as ? m->before + same_as : 0, false);
+	r = tree_add(m, copy, len - name, parent, n, same_as ? m->before + same_as : 0, false, had);
+	if (r == 0)
+		r = tree_full(m);
+	if (r < 0 || !had)
+		return r;
+	if (!m->f->by_content)
+		return INDEX_WALK_SKIP;
+	m->inside = depth + 2;
+	return 0;
+}
+
+static int tree_walk(struct tree_maker *m, struct index_txn *t)
+{
+	struct feed *f = m->f;
+	struct index_node root;
+	bool had;
+	int r = 0;
+
+	if (f->n_hashes)
+		r = had_find(t, f->at, f->hashes, f->n_hashes, f->by_content, &m->had);
 	if (r < 0)
 		return r;
-	if (m->part.n_entries == PART_ENTRIES || m->bytes > PART_BYTES) {
-		r = tree_flush(m, false);
-		m->names_used = 0;
-	}
-	if (r == 0 && n->n.type == NODE_TYPE_DIRECTORY && had_is(&m->had, n->id))
-		r = INDEX_WALK_SKIP;
-	return r;
+	had = tree_had(m, "", 0, NODE_ROOT);
+	r = index_get_node(t, NODE_ROOT, f->at, &root);
+	if (r == 0)
+		r = tree_add(m, "", 0, NODE_ROOT, &root, 0, true, had);
+	if (r < 0 && r != -ENOENT)
+		return r;
+	m->before = r == 0;
+	m->inside = had;
+	return had && !f->by_content ? 0 : index_walk(t, NODE_ROOT, f->at, tree_each, m);
 }
 
 static int tree_make(struct feed *f)
 {
 	struct tree_maker *m = calloc(1, sizeof(*m));
 	struct index_txn *t = NULL;
-	struct index_node root;
 	int r;
 
 	if (!m)
@@ -207,16 +273,7 @@ static int tree_make(struct feed *f)
 	r = f->fd < 0 ? -errno : index_read_begin(f->index, &t);
 	if (r < 0)
 		goto out;
-	if (f->n_hashes)
-		r = had_find(t, f->at, f->hashes, f->n_hashes, &m->had);
-	if (r < 0)
-		goto out;
-	r = index_get_node(t, NODE_ROOT, f->at, &root);
-	if (r == 0)
-		r = tree_add(m, "", 0, NODE_ROOT, &root, 0, true);
-	m->before = r == 0;
-	if ((r == 0 && !had_is(&m->had, NODE_ROOT)) || r == -ENOENT)
-		r = index_walk(t, NODE_ROOT, f->at, tree_each, m);
+	r = tree_walk(m, t);
 	if (r == 0 || r == -ENOENT)
 		r = tree_flush(m, true);
 out:
@@ -559,6 +616,7 @@ int feed_on_tree_get(struct env *env, const struct entry_head *e)
 		}
 		memcpy(f->hashes, entry_tail(g), g->n * sizeof(*f->hashes));
 		f->n_hashes = g->n;
+		f->by_content = g->by_content;
 	}
 	return feed_queue(env, f);
 }

@@ -2,6 +2,7 @@
 
 struct finder {
 	struct digest *digest;
+	struct sha256_ctx *sha; /* by content; else NULL */
 	uint8_t (*hashes)[DIGEST_BYTES];
 	size_t n;
 	struct had had;
@@ -54,18 +55,26 @@ static int on_entry(const char *path, size_t len, const struct index_node *n, ui
 			name = i + 1;
 		}
 	}
-	digest_of_node(n->id, &n->n, sha, &e);
-	e.name = path + name;
-	e.name_len = (uint8_t)(len - name);
+	if (f->sha) {
+		bool odd = n->n.type != NODE_TYPE_DIRECTORY && n->links > 1;
+
+		digest_of_content(path, len, &n->n, odd ? n->id : 0, f->sha, sha, &e);
+	} else {
+		digest_of_node(n->id, &n->n, sha, &e);
+		e.name = path + name;
+		e.name_len = (uint8_t)(len - name);
+	}
 	return digest_add(f->digest, depth, &e);
 }
 
 int had_find(struct index_txn *t, uint64_t at, uint8_t (*hashes)[DIGEST_BYTES], size_t n,
-	     struct had *ret)
+	     bool by_content, struct had *ret)
 {
 	struct finder f = {.hashes = hashes, .n = n};
 	int r;
 
+	if (by_content && !(f.sha = sha256_new()))
+		return -ENOMEM;
 	qsort(hashes, n, DIGEST_BYTES, by_bytes);
 	r = digest_new(NODE_ROOT, on_dir, &f, &f.digest);
 	if (r == 0)
@@ -73,6 +82,7 @@ int had_find(struct index_txn *t, uint64_t at, uint8_t (*hashes)[DIGEST_BYTES], 
 	if (r == 0)
 		r = digest_end(f.digest);
 	digest_free(f.digest);
+	sha256_free(f.sha);
 	if (r < 0) {
 		had_done(&f.had);
 		return r;

@@ -16,9 +16,9 @@ struct had {
 	size_t n;
 };
 
-/* n hashes, which are sorted in place. */
+/* n hashes, which are sorted in place. by_content: directories are told by digest_path(). */
 int had_find(struct index_txn *t, uint64_t at, uint8_t (*hashes)[DIGEST_BYTES], size_t n,
-	     struct had *ret);
+	     bool by_content, struct had *ret);
 bool had_is(const struct had *had, uint64_t dir);
 void had_done(struct had *had);
 

@@ -242,7 +242,11 @@ int ingest_on_done(struct ingest *in, const void *msg, const struct wframe *f)
 int ingest_on_tree_get(struct ingest *in, const void *msg, const struct wframe *f)
 {
 	const Limbwire__TreeGet *m = msg;
-	struct entry_tree_get e = {.request = m->request, .n = f->bulk_len / DIGEST_BYTES};
+	struct entry_tree_get e = {
+		.request = m->request,
+		.n = f->bulk_len / DIGEST_BYTES,
+		.by_content = m->by_content,
+	};
 
 	if (m->request == 0)
 		return no_request(in, f);

@@ -2,6 +2,7 @@
 #ifndef SYNCD_RESTORE_PRIVATE_H
 #define SYNCD_RESTORE_PRIVATE_H
 
+#include "syncd/look.h"
 #include "syncd/restore-write.h"
 #include "syncd/restore.h"
 
@@ -17,7 +18,7 @@ enum {
 	ADOPT_AT_ONCE = 2000,
 };
 
-enum phase { CLEAN, TREE, DIRS, CHECK, FILES, LINKS, ATTRS, ADOPT, OVER };
+enum phase { CLEAN, LOOK, TREE, DIRS, CHECK, FILES, LINKS, ATTRS, ADOPT, OVER };
 
 /* A file whose content was asked for. */
 struct slot {
@@ -63,6 +64,7 @@ struct restore {
 	bool empty_root, hold, durable;
 	int root;
 	struct rtree tree;
+	struct look *look;     /* what is there, until the tree has come */
 	struct rwriter writer; /* of the loop: large files */
 	struct rreport report;
 	bool cancelled; /* nobody is to be answered */

@@ -55,7 +55,7 @@ static void on_work(uv_work_t *work)
 		for (size_t i = b->from; i < b->to && b->report.error == 0; i++) {
 			struct rentry *x = r->tree.entries[i];
 
-			if (x->type != NODE_TYPE_DIRECTORY && !x->first)
+			if (x->type != NODE_TYPE_DIRECTORY && !x->first && !x->kept)
 				rwrite_check(&w, &r->tree, x, &b->report);
 		}
 		break;
@@ -69,6 +69,7 @@ static void on_work(uv_work_t *work)
 		if (r->durable && b->report.error == 0)
 			b->report.error = io_syncfs(r->root, "restore.sync");
 		break;
+	case LOOK:
 	case TREE:
 	case ADOPT:
 	case OVER: break;
@@ -180,6 +181,7 @@ static void on_closed(uv_handle_t *h)
 		restore_pull_done(&r->pulls[i]);
 	if (r->batch)
 		restore_batch_free(r->batch);
+	look_free(r->look);
 	rtree_done(&r->tree);
 	rwriter_done(&r->writer);
 	rreport_done(&r->report);
@@ -193,6 +195,8 @@ static void answer(struct restore *r)
 	Limbwire__Restored m = LIMBWIRE__RESTORED__INIT;
 	bool ok = r->report.error == 0;
 
+	if (r->phase == LOOK)
+		sync_look_end(r->sync, r);
 	r->phase = OVER;
 	m.request = r->request;
 	m.files = r->report.files;
@@ -213,12 +217,52 @@ static void answer(struct restore *r)
 static void tree_ask(struct restore *r)
 {
 	Limbwire__TreeGet m = LIMBWIRE__TREE_GET__INIT;
+	const uint8_t *hashes = NULL;
+	size_t n = 0;
 
 	r->phase = TREE;
 	r->tree_request = r->next_request++;
 	m.request = r->tree_request;
-	if (session_send(r->session, SESSION_CONTROL, WIRE_TREE_GET, &m.base, NULL, 0) < 0)
+	if (r->look)
+		hashes = look_hashes(r->look, &n);
+	m.by_content = n > 0;
+	if (session_send(r->session, SESSION_CONTROL, WIRE_TREE_GET, &m.base, hashes, n) < 0)
 		restore_cancel(r, -ENOTCONN);
+}
+
+/* Without it more is sent, that is all. */
+static void forget_look(struct restore *r)
+{
+	look_free(r->look);
+	r->look = NULL;
+}
+
+static void on_looked(const Limbwire__TreeEntry *m, const char *path, const struct node *n,
+		      uint64_t odd, int error, void *userdata)
+{
+	struct restore *r = userdata;
+
+	if (r->phase != LOOK)
+		return;
+	if (m) {
+		if (r->look && look_add(r->look, path, m, n, odd) < 0)
+			forget_look(r);
+		return;
+	}
+	if (error < 0 || (r->look && look_finish(r->look) < 0))
+		forget_look(r);
+	tree_ask(r);
+}
+
+/* What is there already is read first, where a line is slow. */
+static void look_begin(struct restore *r)
+{
+	r->phase = LOOK;
+	if (!session_has_trees(r->session) || r->tree.base || look_new(&r->look) < 0 ||
+	    sync_look(r->sync, on_looked, r) < 0) {
+		forget_look(r);
+		tree_ask(r);
+	}
 }
 
 static void files_begin(struct restore *r)
@@ -254,6 +298,7 @@ static void phase_next(struct restore *r)
 		r->cursor = 0;
 		(void)uv_idle_start(&r->step, on_step);
 		break;
+	case LOOK:
 	case ADOPT:
 	case OVER: break;
 	}
@@ -299,6 +344,47 @@ void restore_disown(struct restore *r)
 	restore_cancel(r, -ENOTCONN);
 }
 
+/* The next one beneath a directory that is as it should be. */
+static int add_inside(struct restore *r, uint64_t node, const char **ret_why)
+{
+	Limbwire__TreeEntry *m;
+	struct rentry *x;
+	int e;
+
+	*ret_why = "an entry that is not there";
+	e = r->look ? look_next(r->look, node, &m) : -EBADMSG;
+	if (e < 0)
+		return e;
+	e = rtree_add(&r->tree, m, ret_why);
+	limbwire__tree_entry__free_unpacked(m, NULL);
+	if (e < 0)
+		return e;
+	x = r->tree.entries[r->tree.n - 1];
+	x->kept = x->type != NODE_TYPE_DIRECTORY;
+	return 0;
+}
+
+static int add_entry(struct restore *r, const Limbwire__TreeEntry *m, const char **ret_why)
+{
+	cleanup_free char *path = NULL;
+	int e;
+
+	if (m->had && !m->root && m->name.len == 0)
+		return add_inside(r, m->node, ret_why);
+	if (r->look && look_left(r->look)) {
+		*ret_why = "not all of what is there";
+		return -EBADMSG;
+	}
+	e = rtree_add(&r->tree, m, ret_why);
+	if (e < 0 || !m->had)
+		return e;
+	*ret_why = "a directory that is not there";
+	e = rentry_path(r->tree.entries[r->tree.n - 1], &path);
+	if (e == 0)
+		e = r->look ? look_enter(r->look, path, m->node) : -EBADMSG;
+	return e;
+}
+
 bool restore_on_tree_part(struct restore *r, const Limbwire__TreePart *part)
 {
 	const char *why = "memory";
@@ -309,11 +395,13 @@ bool restore_on_tree_part(struct restore *r, const Limbwire__TreePart *part)
 	if (r->phase != TREE)
 		return true;
 	for (size_t i = 0; i < part->n_entries && e == 0; i++)
-		e = rtree_add(&r->tree, part->entries[i], &why);
-	if (e == 0 && part->last && r->tree.n == 0) {
+		e = add_entry(r, part->entries[i], &why);
+	if (e == 0 && part->last && (r->tree.n == 0 || (r->look && look_left(r->look)))) {
 		e = -EBADMSG;
-		why = "an empty tree";
+		why = r->tree.n ? "not all of what is there" : "an empty tree";
 	}
+	if (part->last)
+		forget_look(r);
 	if (e < 0) {
 		(void)snprintf(r->report.detail, sizeof(r->report.detail), "tree: %s", why);
 		restore_cancel(r, e);
@@ -387,6 +475,6 @@ int restore_new(uv_loop_t *loop, struct session *session, struct sync *sync,
 	if (m->empty_root)
 		phase_submit(r, CLEAN);
 	else
-		tree_ask(r);
+		look_begin(r);
 	return 0;
 }

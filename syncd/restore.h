@@ -2,6 +2,7 @@
  * restore.h - RESTORE: the root is made equal to a tree of the journal.
  *
  *	CLEAN	what is there goes, if it was asked for
+ *	LOOK	what is there is read, if the line is a slow one (look.h)
  *	TREE	TREE_GET of our own, all entries kept
  *	DIRS	all directories, 0700; what is not of the tree goes
  *	CHECK	what is there already and equal stays (by its bytes, or because the restore

@@ -69,7 +69,13 @@ void sync_restore_held(struct sync *sy);
 /* Are all names of this file beneath the root? The shadow's are counted, those that lead to it
  * still; a file with very many names is taken for one that has others. */
 bool sync_has_all_names(const struct sync *sy, const char *path, const struct stat *st);
-int sync_private_fd(const struct sync *sy); /* the private directory, lent */
+/* All that is there now, read and hashed, in pre-order; odd: nothing can be equal to it. The last
+ * call has no entry, and error if it ended early; with a lost line there is none. */
+typedef void (*sync_look_fn)(const Limbwire__TreeEntry *m, const char *path, const struct node *n,
+			     uint64_t odd, int error, void *userdata);
+int sync_look(struct sync *sy, sync_look_fn fn, void *userdata);
+void sync_look_end(struct sync *sy, void *userdata); /* fn() is not called any more */
+int sync_private_fd(const struct sync *sy);	     /* the private directory, lent */
 /* Has the brain been told of what stands there, as st says it is? */
 bool sync_is_known(const struct sync *sy, const char *path, const struct stat *st);
 /* Look at this name soon: apply changed it on the brain's request. What is found as apply left

@@ -17,6 +17,8 @@ struct tree {
 	bool durable; /* the file system is to be synced first */
 	int root_fd;
 	uint64_t request, deadline_ms;
+	sync_look_fn look; /* it is not B that asks */
+	void *userdata;
 	struct ignore ignore;
 	char **paths;
 	size_t n_paths;
@@ -114,7 +116,33 @@ static int send_part(struct tree *t)
 	return r;
 }
 
+static void show_part(struct tree *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		struct tree_item *it = &t->items[i];
+		struct entry_parts e = {0};
+		bool odd = it->error || it->c.torn ||
+			   (!S_ISDIR(it->c.st.mode) && it->c.st.nlink > 1);
+
+		fill(t, it, &e);
+		t->look(&e.m, it->path, &e.node, odd ? it->c.st.inode | 1ull << 63 : 0, 0,
+			t->userdata);
+		wire_attr_scratch_done(&e.scratch);
+	}
+	if (t->ended)
+		t->look(NULL, NULL, NULL, 0, 0, t->userdata);
+}
+
 static void next_step(struct tree *t);
+
+static void step_failed(struct tree *t, int error)
+{
+	t->lost = true;
+	if (t->look)
+		t->look(NULL, NULL, NULL, 0, error, t->userdata);
+	else
+		(void)session_send_error(t->sy->session, t->request, -error, "walk");
+}
 
 static void step_done(uv_work_t *req, int status)
 {
@@ -125,12 +153,12 @@ static void step_done(uv_work_t *req, int status)
 	sy->in_flight--;
 	if (!t->lost) {
 		if (status < 0 || t->error < 0) {
-			(void)session_send_error(sy->session, t->request,
-						 status < 0 ? -status : -t->error, "walk");
-			t->lost = true;
+			step_failed(t, status < 0 ? status : t->error);
 		} else {
 			t->ended = t->n == 0;
-			if (send_part(t) < 0)
+			if (t->look)
+				show_part(t);
+			else if (send_part(t) < 0)
 				t->lost = true;
 		}
 	}
@@ -150,7 +178,7 @@ static void next_step(struct tree *t)
 		tree_free(t);
 		return;
 	}
-	if (session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH)
+	if (!t->look && session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH)
 		return;
 	if (uv_queue_work(sy->loop, &t->req, step, step_done) < 0)
 		return;
@@ -197,7 +225,8 @@ static int copy_paths(struct tree *t, const Limbwire__TreeGet *get)
 	return 0;
 }
 
-static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
+static int tree_new(struct sync *sy, const Limbwire__TreeGet *get, sync_look_fn look,
+		    void *userdata)
 {
 	struct tree *t = calloc(1, sizeof(*t));
 	struct tree_walk_args args = {
@@ -217,6 +246,8 @@ static int tree_new(struct sync *sy, const Limbwire__TreeGet *get)
 	t->sy = sy;
 	t->req.data = t;
 	t->request = get->request;
+	t->look = look;
+	t->userdata = userdata;
 	t->durable = get->durable;
 	t->root_fd = sy->root.fd;
 	t->deadline_ms = get->deadline_ms ? clock_mono_ms() + get->deadline_ms : UINT64_MAX;
@@ -248,7 +279,27 @@ void sync_on_tree_get(struct sync *sy, const Limbwire__TreeGet *get)
 	if (n < TREES_MAX)
 		r = root_check(&sy->root);
 	if (r == 0)
-		r = tree_new(sy, get);
+		r = tree_new(sy, get, NULL, NULL);
 	if (r < 0)
 		(void)session_send_error(sy->session, get->request, -r, "");
+}
+
+int sync_look(struct sync *sy, sync_look_fn fn, void *userdata)
+{
+	Limbwire__TreeGet get = LIMBWIRE__TREE_GET__INIT;
+
+	get.hash = true;
+	return tree_new(sy, &get, fn, userdata);
+}
+
+void sync_look_end(struct sync *sy, void *userdata)
+{
+	for (struct tree *t = sy->trees, *next; t; t = next) {
+		next = t->next;
+		if (!t->look || t->userdata != userdata)
+			continue;
+		t->lost = true;
+		if (!t->busy)
+			tree_free(t);
+	}
 }

@@ -2,7 +2,7 @@
 
 #include <sys/sysmacros.h>
 
-enum { HEAD_MAX = 3 + NODE_NAME_MAX + 6 * 8 };
+enum { HEAD_MAX = 3 + NODE_NAME_MAX + 6 * 8 + DIGEST_BYTES };
 
 struct level {
 	uint64_t dir;
@@ -104,6 +104,10 @@ static size_t head_of(const struct digest_entry *e, uint8_t head[HEAD_MAX])
 	n += e->name_len;
 	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++, n += 8)
 		put_le64(head + n, numbers[i]);
+	if (e->attributes) {
+		memcpy(head + n, e->attributes, DIGEST_BYTES);
+		n += DIGEST_BYTES;
+	}
 	return n;
 }
 
@@ -160,4 +164,56 @@ void digest_of_node(uint64_t id, const struct node *n, uint8_t sha[SHA256_BYTES]
 	} else if (n->type == NODE_TYPE_CHAR || n->type == NODE_TYPE_BLOCK) {
 		ret->size = makedev(n->rdev_major, n->rdev_minor);
 	}
+}
+
+uint64_t digest_path(const char *path, size_t len)
+{
+	uint8_t hash[SHA256_BYTES];
+
+	if (len == 0)
+		return NODE_ROOT;
+	sha256(path, len, hash);
+	return get_le64(hash);
+}
+
+void digest_of_content(const char *path, size_t len, const struct node *n, uint64_t odd,
+		       struct sha256_ctx *sha, uint8_t hash[SHA256_BYTES], struct digest_entry *ret)
+{
+	const char *slash = memrchr(path, '/', len);
+	uint64_t numbers[] = {
+		n->type,
+		n->mode,
+		n->uid_kind,
+		n->uid_kind == NODE_OWNER_NUMBER ? n->uid : 0,
+		n->gid_kind,
+		n->gid_kind == NODE_OWNER_NUMBER ? n->gid : 0,
+		(uint64_t)n->mtime_ns,
+		n->rdev_major,
+		n->rdev_minor,
+		n->content.size_bytes,
+		n->torn,
+		n->target_len,
+		n->xattrs_len,
+		odd,
+	};
+	uint8_t b[sizeof(numbers)];
+
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+		put_le64(b + i * 8, numbers[i]);
+	sha256_reset(sha);
+	sha256_update(sha, b, sizeof(b));
+	if (n->type == NODE_TYPE_FILE)
+		sha256_update(sha, n->content.sha256, SHA256_BYTES);
+	if (n->target_len)
+		sha256_update(sha, n->target, n->target_len);
+	if (n->xattrs_len)
+		sha256_update(sha, n->xattrs, n->xattrs_len);
+	sha256_final(sha, hash);
+	*ret = (struct digest_entry){
+		.node = n->type == NODE_TYPE_DIRECTORY ? digest_path(path, len) : 0,
+		.type = n->type,
+		.name = slash ? slash + 1 : path,
+		.name_len = (uint8_t)(slash ? path + len - slash - 1 : (ptrdiff_t)len),
+		.attributes = hash,
+	};
 }

@@ -36,6 +36,7 @@ struct digest_entry {
 	uint8_t name_len;
 	const char *name;
 	const uint8_t *sha; /* DIGEST_BYTES of a file's or a target's SHA-256; else NULL */
+	const uint8_t *attributes; /* by content: DIGEST_BYTES of all that there is to it */
 };
 
 typedef int (*digest_fn)(uint64_t dir, const uint8_t hash[DIGEST_BYTES], void *userdata);
@@ -57,5 +58,13 @@ static inline uint32_t digest_generation(uint64_t btime_ns)
 /* All but the name, as the journal has it; sha holds a target's hash. */
 void digest_of_node(uint64_t id, const struct node *n, uint8_t sha[SHA256_BYTES],
 		    struct digest_entry *ret);
+
+/* By content: what a restore would have to make, and where. Directories are known by their
+ * paths, nothing by an inode or a node. odd, if not 0: no two sides have this in common (a
+ * file with several names). */
+uint64_t digest_path(const char *path, size_t len);
+void digest_of_content(const char *path, size_t len, const struct node *n, uint64_t odd,
+		       struct sha256_ctx *sha, uint8_t hash[SHA256_BYTES],
+		       struct digest_entry *ret);
 
 #endif

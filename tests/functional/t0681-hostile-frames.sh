@@ -16,6 +16,11 @@ lie frame-garbage CHANGE
 lie lz4-claims-huge 'lz4\|bulk\|long'
 lie lz4-bomb 'damaged frame'
 lie lz4-garbage 'damaged frame'
+lie zstd-claims-huge 'zstd\|bulk\|long'
+lie zstd-bomb 'damaged frame'
+lie zstd-garbage 'damaged frame'
+lie tree-bulk-garbage 'entries\|TREE_PART'
+lie tree-hashes-odd 'hashes'
 lie message-bomb CHANGE
 lie pull-many PULL
 lie hello-twice HELLO
@@ -71,6 +76,10 @@ test_expect 'lie ends-at-once: tried again, with rests' '
 '
 test_expect 'lie flood-tree-gets: it is cut off, and tried again' '
 	begin_lie flood-tree-gets
+	says_truth
+'
+test_expect 'lie flood-tree-hashes: so is this' '
+	begin_lie flood-tree-hashes
 	says_truth
 '
 test_expect 'lie hello-of-another and hello-too-new: never live' '

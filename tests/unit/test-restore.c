@@ -428,6 +428,81 @@ static void test_bad_trees(void **state)
 	assert_int_equal(((Limbwire__Restored *)client_wait(&c, WIRE_RESTORED))->error, EBADMSG);
 }
 
+/* ---- what is there by content ---- */
+
+static int setup_trees(void **state)
+{
+	client_make(&c);
+	c.mode = LIMBWIRE__WELCOME__MODE__MODE_RESTORE;
+	c.capabilities = WIRE_CAP_TREES;
+	(void)snprintf(origin, sizeof(origin), "%s/origin", c.top);
+	assert_int_equal(mkdir(origin, 0755), 0);
+	client_join(&c);
+	return 0;
+}
+
+/* The root, its directory `name`, which is said to be there, and `n` entries beneath it. */
+static Limbwire__Restored *restore_had(const char *name, bool had, size_t n)
+{
+	Limbwire__TreeEntry e[8], *ptrs[8];
+	Limbwire__TreePart part = LIMBWIRE__TREE_PART__INIT;
+	Limbwire__Restore m = LIMBWIRE__RESTORE__INIT;
+	Limb__Attr dir = LIMB__ATTR__INIT;
+	Limbwire__TreeGet *get;
+
+	m.request = ++c.request;
+	client_send(&c, WIRE_RESTORE, &m.base, NULL, 0);
+	get = client_wait(&c, WIRE_TREE_GET);
+	assert_true(get->by_content);
+	assert_int_equal(c.frame.bulk_len, 3 * 16);
+	part.request = get->request;
+	dir.type = LIMB__NODE_TYPE__NODE_DIRECTORY;
+	dir.mode = 0755;
+	for (size_t i = 0; i < n + 2; i++) {
+		ptrs[i] = &e[i];
+		limbwire__tree_entry__init(&e[i]);
+		e[i].node = i ? 100 + i : 1;
+		e[i].had = i > 1 || (i == 1 && had);
+		e[i].parent = 1;
+		e[i].attr = i < 2 ? &dir : NULL;
+	}
+	e[0].root = true;
+	e[1].name = (ProtobufCBinaryData){strlen(name), (uint8_t *)name};
+	part.entries = ptrs;
+	part.n_entries = n + 2;
+	part.last = true;
+	client_send(&c, WIRE_TREE_PART, &part.base, NULL, 0);
+	return client_wait(&c, WIRE_RESTORED);
+}
+
+static void what_is_there_is_kept_unsent(void **state)
+{
+	struct stat before, after;
+
+	assert_int_equal(mkdir(in(c.root, "a"), 0700), 0);
+	assert_int_equal(mkdir(in(c.root, "a/b"), 0750), 0);
+	make_file(c.root, "a/b/x", "hello", 5, 0640);
+	make_file(c.root, "a/y", "there", 5, 0600);
+	make_file(c.root, "z", "not wanted", 10, 0600);
+	assert_int_equal(stat(in(c.root, "a/b/x"), &before), 0);
+	/* A brain that is wrong about it is not followed, and nothing is removed. */
+	assert_int_not_equal(restore_had("a", true, 2)->error, 0);
+	assert_int_not_equal(restore_had("a", true, 4)->error, 0);
+	assert_int_not_equal(restore_had("a", false, 1)->error, 0);
+	assert_int_not_equal(restore_had("b", true, 0)->error, 0);
+	assert_int_not_equal(restore_had("z", true, 0)->error, 0);
+	assert_int_equal(access(in(c.root, "z"), F_OK), 0);
+	assert_int_equal(restore_had("a", true, 3)->error, 0);
+	assert_int_equal(stat(in(c.root, "a/b/x"), &after), 0);
+	assert_int_equal(after.st_ino, before.st_ino);
+	assert_int_equal(after.st_ctim.tv_nsec, before.st_ctim.tv_nsec);
+	assert_int_equal(stat(in(c.root, "a/b"), &after), 0);
+	assert_int_equal(after.st_mode & 07777, 0750);
+	assert_int_equal(stat(in(c.root, "a"), &after), 0);
+	assert_int_equal(after.st_mode & 07777, 0755); /* its own were sent */
+	assert_int_not_equal(access(in(c.root, "z"), F_OK), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -441,6 +516,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(B56_copies_of_what_is_there, setup_deltas,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_bad_trees, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_there_is_kept_unsent, setup_trees,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

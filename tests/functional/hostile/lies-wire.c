@@ -2,6 +2,7 @@
 #include "tests/functional/hostile/hostile.h"
 
 #include <lz4.h>
+#include <zstd.h>
 
 /* ---- numbers ---- */
 
@@ -182,14 +183,19 @@ static void frame_garbage(void)
 	say_raw(WIRE_CHANGE, garbage, 8, NULL, 0);
 }
 
-static void say_lz4(uint32_t claimed, const void *block, size_t n)
+static void say_packed(uint8_t flag, uint32_t claimed, const void *block, size_t n)
 {
 	uint8_t length[4];
 
-	say_head(WIRE_DATA, WIRE_FLAG_LZ4, 0, (uint32_t)(sizeof(length) + n), 0);
+	say_head(WIRE_DATA, flag, 0, (uint32_t)(sizeof(length) + n), 0);
 	put_le32(length, claimed);
 	say_bytes(length, sizeof(length));
 	say_bytes(block, n);
+}
+
+static void say_lz4(uint32_t length, const void *block, size_t n)
+{
+	say_packed(WIRE_FLAG_LZ4, length, block, n);
 }
 
 static void lz4_claims_huge(void)
@@ -209,6 +215,54 @@ static void lz4_bomb(void)
 static void lz4_garbage(void)
 {
 	say_lz4(1 << 20, "\xff\xff\xff\xff\xff\xff\xff", 7);
+}
+
+static void zstd_claims_huge(void)
+{
+	say_packed(WIRE_FLAG_ZSTD, UINT32_MAX, "(\xb5/\xfd", 4);
+}
+
+static void zstd_bomb(void)
+{
+	static char zeros[1 << 20], frame[1 << 16];
+
+	say_packed(WIRE_FLAG_ZSTD, 1000, frame,
+		   ZSTD_compress(frame, sizeof(frame), zeros, sizeof(zeros), 3));
+}
+
+static void zstd_garbage(void)
+{
+	say_packed(WIRE_FLAG_ZSTD, 1 << 20, "(\xb5/\xfd\xff\xff\xff", 7);
+}
+
+/* A tree beside its message that is none. */
+static void tree_bulk_garbage(void)
+{
+	Limbwire__TreePart m = LIMBWIRE__TREE_PART__INIT;
+
+	m.request = 1;
+	m.in_bulk = true;
+	say(WIRE_TREE_PART, &m.base, "\xff\xff\xff", 3);
+}
+
+static void tree_hashes_odd(void)
+{
+	Limbwire__TreeGet m = LIMBWIRE__TREE_GET__INIT;
+
+	m.request = 1;
+	say(WIRE_TREE_GET, &m.base, "seventeen bytes..", 17);
+}
+
+/* As many as fit, and none of them right: again and again. */
+static void flood_tree_hashes(void)
+{
+	Limbwire__TreeGet m = LIMBWIRE__TREE_GET__INIT;
+	static uint8_t hashes[1 << 20];
+
+	for (uint64_t i = 1; i < 200; i++) {
+		m.request = i;
+		say(WIRE_TREE_GET, &m.base, hashes, sizeof(hashes));
+	}
 }
 
 /* Two bytes of body for each hundred bytes of message. */
@@ -386,6 +440,12 @@ const struct lie lies_of_wire[] = {
 	{"lz4-claims-huge", lz4_claims_huge, NULL, NULL},
 	{"lz4-bomb", lz4_bomb, NULL, NULL},
 	{"lz4-garbage", lz4_garbage, NULL, NULL},
+	{"zstd-claims-huge", zstd_claims_huge, NULL, NULL},
+	{"zstd-bomb", zstd_bomb, NULL, NULL},
+	{"zstd-garbage", zstd_garbage, NULL, NULL},
+	{"tree-bulk-garbage", tree_bulk_garbage, NULL, NULL},
+	{"tree-hashes-odd", tree_hashes_odd, NULL, NULL},
+	{"flood-tree-hashes", flood_tree_hashes, NULL, NULL},
 	{"message-bomb", message_bomb, NULL, NULL},
 	{"frames-maximal", frames_maximal, NULL, NULL},
 	{"flood-status", flood_status, NULL, NULL},
