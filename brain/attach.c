@@ -9,6 +9,7 @@
 #include "brain/life.h"
 #include "brain/guest.h"
 #include "brain/link.h"
+#include "brain/quota.h"
 #include "brain/queue.h"
 #include "brain/rules.h"
 #include "wire/wire.pb-c.h"
@@ -96,10 +97,14 @@ void attach_welcome(struct env *env, enum attach_mode mode, bool set_mark)
 	env->last_number = durable;
 	env->session++;
 	link_set_up(env);
-	if (link_send_start(env, durable) < 0 || link_send(env, WIRE_WELCOME, &w.base, NULL, 0) < 0)
+	if (link_send_start(env, durable) < 0 ||
+	    link_send(env, WIRE_WELCOME, &w.base, NULL, 0) < 0) {
 		link_lost(env, "cannot send WELCOME");
-	else
+	} else {
+		quota_look(env);
+		quota_say(env);
 		queue_kick(env);
+	}
 	free(lines);
 }
 
@@ -251,6 +256,7 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 		return -EPROTO;
 	}
 	env->deltas = env->network && (h->capabilities & WIRE_CAP_DELTA) != 0;
+	env->settings = (h->capabilities & WIRE_CAP_SETTINGS) != 0;
 	env->compress = env->network && (h->capabilities & WIRE_CAP_LZ4) != 0;
 	env->trees = env->network && (h->capabilities & WIRE_CAP_TREES) != 0;
 	memcpy(env->syncd_sha256, h->syncd_sha256, sizeof(env->syncd_sha256));

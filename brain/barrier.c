@@ -66,6 +66,10 @@ static int run(struct env *env, uint64_t deadline_ms, bool freeze, barrier_fn fn
 
 	if (!b)
 		return -ENOMEM;
+	if (env->full) { /* it would wait for what is not captured */
+		free(b);
+		return -EDQUOT;
+	}
 	b->env = env;
 	b->fn = fn;
 	b->userdata = userdata;

@@ -18,6 +18,7 @@ struct barrier_result {
 typedef void (*barrier_fn)(struct env *env, const struct barrier_result *res, void *userdata);
 
 /* fn is called once, unless a negative errno is returned at once. */
+/* -EDQUOT: its journal is full (quota.h). */
 int barrier_run(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata);
 /* The same while its jobs are stopped, which limb-syncd does and undoes. */
 int barrier_run_frozen(struct env *env, uint64_t deadline_ms, barrier_fn fn, void *userdata);

@@ -15,6 +15,7 @@
  *	job	  jobs: records, output files, who waits
  *	life	  create, start, stop, rebuild, remove
  *	verify	  both sides compared, byte by byte
+ *	quota	  what an environment's journal may take
  *	upkeep	  what the journal needs in quiet times
  *	want	  what the brain's side wants changed, by paths;  queue: on its way into the
  *		  environment;  reconcile: when both sides changed it;  keep: its content
@@ -61,6 +62,8 @@ struct brain {
 	mode_t umask;	  /* of whoever started limbd: for what runs in environments */
 	char *syncd_path; /* limb-syncd on this machine */
 	bool stopping;
+	bool disk_full; /* almost: quota.h */
+	uv_timer_t disk_timer;
 	unsigned pack_works;		/* helper threads that make or close packs */
 	_Atomic uint64_t last_round_ms; /* when a commit round began last; any thread */
 	struct upkeep *upkeep;

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/link.h"
+#include "brain/quota.h"
 #include "brain/view.h"
 #include "journal/pack.h"
 
@@ -316,6 +317,7 @@ int commit_places(struct env *env, const struct entry_place *places, size_t n, u
 		p->len = places[i].len;
 		p->kind = (uint8_t)places[i].kind;
 	}
+	env->content_bytes += pack_end > c->pack.end ? pack_end - c->pack.end : 0;
 	c->pack.end = pack_end;
 	c->pack.quiet_since_ms = clock_mono_ms();
 	c->pack.dirty = true;
@@ -515,6 +517,7 @@ out:
 	}
 	view_publish(env, log_durable(env->log));
 	tell(&c->waiting, 0);
+	quota_look(env);
 	link_resume(env);
 }
 

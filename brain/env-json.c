@@ -5,6 +5,7 @@
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/queue.h"
+#include "brain/quota.h"
 #include "brain/verb.h"
 #include "brain/view.h"
 
@@ -149,6 +150,12 @@ static json_t *limits(const struct env *env)
 	}
 	json_object_foreach(env->defaults, key, value) if (!json_object_get(asked, key))
 		add_limit(list, key, value, "kernel");
+	value = json_object_get(env->spec, "quota_bytes");
+	if (json_integer_value(value) > 0)
+		add_limit(list, "journal_bytes", value, "limbfs");
+	value = json_object_get(env->spec, "rate_bytes");
+	if (json_integer_value(value) > 0)
+		add_limit(list, "journal_bytes_per_second", value, "limbfs");
 	value = json_object_get(env->spec, "watch_limit");
 	if (json_integer_value(value) > 0)
 		add_limit(list, "watches", value, "limbfs");
@@ -189,6 +196,7 @@ json_t *env_json_inspect(struct env *env)
 	set(journal, "segments", number(env->log ? log_segments(env->log) : 0));
 	set(journal, "records", number(seq));
 	set(o, "journal", journal);
+	set(journal, "content_bytes", number(env->content_bytes));
 	set(o, "tree", tree(env));
 	set(o, "isolation", env->isolation ? json_incref(env->isolation) : json_array());
 	set(o, "limits", limits(env));
@@ -236,6 +244,7 @@ json_t *env_json_status(struct env *env)
 	set(c, "ignored_bytes", number(s->ignored_bytes));
 	set(c, "sweep_period_ms", number(s->sweep_period_ms));
 	set(c, "refused", number(s->refused));
+	set(c, "journal_bytes", number(quota_used(env)));
 	set(o, "counts", c);
 	return o;
 }

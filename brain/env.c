@@ -12,6 +12,7 @@
 #include "brain/commit.h"
 #include "brain/queue.h"
 #include "brain/link.h"
+#include "brain/quota.h"
 #include "brain/view.h"
 
 enum {
@@ -53,6 +54,8 @@ enum env_state env_state(const struct env *env)
 		return ENV_LOST;
 	if (!link_up(env))
 		return ENV_AWAY;
+	if (env->full)
+		return ENV_HALTED;
 	if (env->paused)
 		return ENV_PAUSED;
 	if (!env->has_status || env->status.scanning)
@@ -228,6 +231,7 @@ void env_place_swap(struct env *a, struct env *b)
 	SWAP(a->compress, b->compress);
 	SWAP(a->deltas, b->deltas);
 	SWAP(a->trees, b->trees);
+	SWAP(a->settings, b->settings);
 	SWAP(a->isolation, b->isolation);
 	SWAP(a->enforces, b->enforces);
 	SWAP(a->defaults, b->defaults);
@@ -298,6 +302,11 @@ static int env_load_json(struct env *env)
 	env->paused = json_is_true(json_object_get(o, "paused"));
 	env->spec = json_incref(json_object_get(o, "spec"));
 	env->ignored_hash = text_of(o, "ignored_hash");
+	env->content_bytes = env->content_saved =
+		(uint64_t)json_integer_value(json_object_get(o, "content_bytes"));
+	env->full_at = (uint64_t)json_integer_value(json_object_get(o, "full_at"));
+	if (json_is_string(json_object_get(env->spec, "class")))
+		take_text(&env->class, env->spec, "class");
 	env->wanted = json_is_true(json_object_get(o, "wanted"));
 	env->work_mode = json_is_true(json_object_get(o, "work_mode"));
 	env->creating = json_is_true(json_object_get(o, "creating"));
@@ -327,6 +336,11 @@ int env_save(struct env *env)
 		(void)json_object_set(o, "migration", env->migration);
 	if (env->left)
 		(void)json_object_set(o, "left", env->left);
+	if (env->content_bytes)
+		(void)json_object_set_new(o, "content_bytes",
+					  json_integer((json_int_t)env->content_bytes));
+	if (env->full_at)
+		(void)json_object_set_new(o, "full_at", json_integer((json_int_t)env->full_at));
 	if (env->paused)
 		(void)json_object_set_new(o, "paused", json_true());
 	if (env->frozen)
@@ -348,6 +362,8 @@ int env_save(struct env *env)
 		return -ENOMEM;
 	r = file_replace(env->dir_fd, "env.json", text, strlen(text));
 	free(text);
+	if (r == 0)
+		env->content_saved = env->content_bytes;
 	return r;
 }
 
@@ -469,19 +485,14 @@ int env_open(struct env *env, bool create)
 
 void env_close(struct env *env)
 {
+	if (env->log && env->content_bytes != env->content_saved)
+		(void)env_save(env);
 	queue_close(env);
 	commit_free(take_ptr(&env->commit));
 	index_close(take_ptr(&env->index));
 	log_close(take_ptr(&env->log));
 	if (env->log_fd >= 0)
 		(void)close(take_fd(&env->log_fd));
-}
-
-void env_reason_done(struct env_reason *r)
-{
-	free(r->detail);
-	free(r->path);
-	*r = (struct env_reason){0};
 }
 
 static void reasons_free(struct env_reason *r, size_t n)
@@ -555,69 +566,6 @@ struct env *env_find(struct brain *b, const char *name)
 	return NULL;
 }
 
-static int set_reason(struct env *env, const char *code, const char *fmt, va_list ap)
-{
-	struct env_reason *r = NULL;
-	char *detail;
-
-	if (vasprintf(&detail, fmt, ap) < 0)
-		return -ENOMEM;
-	for (size_t i = 0; i < env->n_reasons && !r; i++)
-		if (strcmp(env->reasons[i].code, code) == 0)
-			r = &env->reasons[i];
-	if (r) {
-		free(r->detail);
-		r->detail = detail;
-		return 0;
-	}
-	if (env->n_reasons == ENV_REASONS_MAX) {
-		free(detail);
-		return -E2BIG;
-	}
-	r = &env->reasons[env->n_reasons++];
-	(void)snprintf(r->code, sizeof(r->code), "%s", code);
-	r->detail = detail;
-	r->since_ns = clock_real_ns();
-	return 0;
-}
-
-int env_set_reason(struct env *env, const char *code, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = set_reason(env, code, fmt, ap);
-	va_end(ap);
-	return r;
-}
-
-void env_halt(struct env *env, const char *code, const char *fmt, ...)
-{
-	va_list ap;
-
-	env->halted = true;
-	env_clear_reason(env, "line_down");
-	env_clear_reason(env, "process_died");
-	va_start(ap, fmt);
-	(void)set_reason(env, code, fmt, ap);
-	va_end(ap);
-}
-
-void env_lied(struct env *env, const char *fmt, ...)
-{
-	char what[200];
-	va_list ap;
-
-	va_start(ap, fmt);
-	(void)vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	env->hostile = true;
-	(void)env_set_reason(env, "lies", "it sent %s; look at it, then run: limb start %s", what,
-			     env->name);
-	log_warning("environment '%s' sent %s, and is cut off", env->name, what);
-}
-
 void env_root_gone(struct env *env)
 {
 	const struct removal_run *m = &env->run;
@@ -629,28 +577,6 @@ void env_root_gone(struct env *env)
 		return;
 	env->rebuild_from = m->before_seq;
 	(void)env_save(env);
-}
-
-bool env_has_reason(const struct env *env, const char *code)
-{
-	for (size_t i = 0; i < env->n_reasons; i++)
-		if (strcmp(env->reasons[i].code, code) == 0)
-			return true;
-	return false;
-}
-
-void env_clear_reason(struct env *env, const char *code)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < env->n_reasons; i++) {
-		if (code && strcmp(env->reasons[i].code, code) != 0) {
-			env->reasons[kept++] = env->reasons[i];
-			continue;
-		}
-		env_reason_done(&env->reasons[i]);
-	}
-	env->n_reasons = kept;
 }
 
 int env_read_begin(struct env *env, struct index_txn **ret)

@@ -127,6 +127,7 @@ struct env {
 	bool compress;	    /* bulks to it go as lz4 blocks */
 	bool trees;	    /* WIRE_CAP_TREES */
 	bool deltas;	    /* it takes copies of what it has */
+	bool settings;	    /* it takes SETTINGS */
 	/* By origin: what is asked of it now by APPLY. */
 	unsigned applying[ORIGIN_MERGE_ + 1];
 	uint64_t last_number;  /* highest change number taken from this incarnation */
@@ -138,6 +139,13 @@ struct env {
 	unsigned sweep_fails, sweep_skip; /* the places that it left: ticks not to look at them */
 	struct brought brought;
 	bool durable_asked; /* a DURABLE is on its way through the commit */
+
+	/* what its journal takes (quota.h) */
+	uint64_t content_bytes, content_saved;
+	uint64_t full_at;    /* bytes of its log when it exceeded its quota; 0: it does not */
+	int quota;	     /* enum quota_verdict */
+	bool full;	     /* it is told to capture no more */
+	uint64_t full_bytes; /* what came all the same */
 
 	/* moving (migrate.h) */
 	struct env *guest_of;  /* this is no environment but another place of that one */

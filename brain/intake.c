@@ -8,6 +8,7 @@
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/point.h"
+#include "brain/quota.h"
 #include "journal/pack.h"
 #include "wire/wire.pb-c.h"
 
@@ -22,8 +23,14 @@ enum {
 int intake_on_places(struct env *env, const struct entry_head *e)
 {
 	const struct entry_places *p = (const struct entry_places *)e;
+	const struct entry_place *places = entry_tail(p);
+	uint64_t bytes = 0;
+	int r;
 
-	return commit_places(env, entry_tail(p), p->n, p->pack_end);
+	for (size_t i = 0; env->full && i < p->n; i++)
+		bytes += places[i].len;
+	r = quota_took(env, bytes);
+	return r < 0 ? r : commit_places(env, entry_tail(p), p->n, p->pack_end);
 }
 
 static int refuse(struct env *env, const char *why)
@@ -190,6 +197,9 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 		return 0; /* had before: exactly once */
 	if (ec->number != env->last_number + 1)
 		return refuse(env, "a number out of order");
+	r = quota_took(env, e->length);
+	if (r < 0)
+		return r;
 	entry_cursor_init(&cur, e);
 	while (c.n_ops < CHANGE_OPS_MAX && entry_next_op(&cur, &ops[c.n_ops]))
 		c.n_ops++;

@@ -13,6 +13,7 @@
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/provider.h"
+#include "brain/quota.h"
 #include "brain/rules.h"
 #include "brain/state.h"
 #include "brain/view.h"
@@ -487,6 +488,8 @@ static bool judge_settings(struct call *call, json_t *spec)
 			"that begin with LIMB_ are limbfs's own");
 		return false;
 	}
+	if (!why)
+		why = quota_judge_spec(spec);
 	if (why) {
 		call_fail(call, "usage", call_str(call, "name"), NULL, "%s", why);
 		return false;
@@ -629,6 +632,10 @@ void life_create(struct call *call)
 	env->user_root = take_ptr(&q.root);
 	env->home_root = env->user_root ? strdup(env->user_root) : NULL;
 	env->spec = take_ptr(&q.spec);
+	if (json_object_get(env->spec, "class")) {
+		free(env->class);
+		env->class = strdup(json_string_value(json_object_get(env->spec, "class")));
+	}
 	env->creating = true;
 	env->wanted = true;
 	env->work_mode = strcmp(env->provider, "local") == 0;

@@ -349,7 +349,7 @@ static void pause_or_resume(struct call *call, bool pause)
 	Limbwire__Freeze m = LIMBWIRE__FREEZE__INIT;
 	int r = 0;
 
-	if (!env || !verb_live_env(call))
+	if (!env || !verb_attached_env(call))
 		return;
 	if (env->paused == pause) {
 		call_ok(call, state_json(env));

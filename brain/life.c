@@ -113,8 +113,8 @@ const char *life_code(int r)
 {
 	switch (-r) {
 	case ETIMEDOUT: return "timed_out";
-	case ENOSPC:
-	case EDQUOT: return "no_space";
+	case ENOSPC: return "no_space";
+	case EDQUOT: return "quota_exceeded";
 	case ENOTCONN: return "env_unreachable";
 	case EACCES:
 	case EPERM: return "permission_denied";

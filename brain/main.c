@@ -22,6 +22,7 @@
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/past.h"
+#include "brain/quota.h"
 #include "brain/rpc-server.h"
 #include "brain/state.h"
 #include "brain/upkeep.h"
@@ -230,6 +231,7 @@ static int run(void)
 		life_revive(env);
 	}
 	past_start(&brain);
+	quota_start(&brain);
 	migrate_sweep_start(&brain);
 	r = upkeep_start(&brain);
 	if (r < 0)

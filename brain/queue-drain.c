@@ -17,9 +17,9 @@ enum {
 
 static bool is_possible(const struct env *env)
 {
-	return link_up(env) && !env->halted && !env->failed && !env->hostile && !env->muted &&
-	       !env->restoring && !env->creating && !env->busy && !env->frozen && !env->migration &&
-	       !env->brain->stopping;
+	return link_up(env) && !env->halted && !env->full && !env->failed && !env->hostile &&
+	       !env->muted && !env->restoring && !env->creating && !env->busy && !env->frozen &&
+	       !env->migration && !env->brain->stopping;
 }
 
 static struct item *next_item(struct queue *q)

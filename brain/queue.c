@@ -440,7 +440,7 @@ int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *use
 
 	if (!q || !env->commit)
 		return -EIO;
-	if (q->n >= QUEUE_MAX)
+	if (q->n >= QUEUE_MAX || env->full)
 		return -EDQUOT;
 	in->number = q->last + 1;
 	r = pack(env, in, env_seq(env), &body, &n);

@@ -189,6 +189,10 @@ void verb_cp(struct call *call)
 		(void)verb_live_env(call);
 		return;
 	}
+	if (into && env->full) {
+		verb_fail_full(call, env);
+		return;
+	}
 	c = calloc(1, sizeof(*c));
 	if (!c) {
 		call_fail(call, "internal", name, NULL, "out of memory");

@@ -7,6 +7,7 @@
 #include "brain/job.h"
 #include "brain/link.h"
 #include "brain/queue.h"
+#include "brain/quota.h"
 #include "brain/shell.h"
 #include "brain/stream.h"
 #include "brain/verb.h"
@@ -270,6 +271,18 @@ static bool exec_unapplied(struct call *call, struct env *env)
 	return true;
 }
 
+/* What is left is for ends of jobs and for decisions. */
+static bool exec_spent(struct call *call, struct env *env)
+{
+	if (env->quota != QUOTA_SPENT)
+		return false;
+	call_fail(call, "quota_exceeded", env->name, "limb set NAME quota=BYTES",
+		  "environment '%s' has used up its quota, and the reserve for the records of "
+		  "commands",
+		  env->name);
+	return true;
+}
+
 /* Changes made before it are there before it begins. */
 static bool exec_ready(const struct env *env)
 {
@@ -303,7 +316,7 @@ static bool exec_try(struct call *call, bool now)
 		;
 	else if (!now && !exec_ready(env))
 		answered = false;
-	else if (!verb_live_env(call) || exec_unapplied(call, env))
+	else if (!verb_attached_env(call) || exec_spent(call, env) || exec_unapplied(call, env))
 		;
 	else if (!queue_is_empty(env))
 		exec_behind(call, env);

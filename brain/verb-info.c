@@ -9,6 +9,7 @@
 #include "brain/link.h"
 #include "brain/past.h"
 #include "brain/point.h"
+#include "brain/quota.h"
 #include "brain/resolve.h"
 #include "brain/verb.h"
 #include "brain/view.h"
@@ -50,7 +51,29 @@ static void verb_failed(struct call *call, struct env *env)
 		  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
 }
 
+void verb_fail_full(struct call *call, struct env *env)
+{
+	bool disk = env->quota == QUOTA_FINE;
+
+	call_fail(call, "halted", env->name,
+		  disk ? "free space on the disk of the state directory"
+		       : "limb set NAME quota=BYTES",
+		  disk ? "environment '%s' is halted: there is almost no space left for its journal"
+		       : "environment '%s' is halted: its journal has what its quota allows",
+		  env->name);
+}
+
 struct env *verb_live_env(struct call *call)
+{
+	struct env *env = verb_attached_env(call);
+
+	if (!env || !env->full)
+		return env;
+	verb_fail_full(call, env);
+	return NULL;
+}
+
+struct env *verb_attached_env(struct call *call)
 {
 	struct env *env = verb_env(call);
 	const char *why;
@@ -118,6 +141,10 @@ void verb_fail_errno(struct call *call, struct env *env, int r, const char *what
 {
 	if (env->failed) {
 		verb_failed(call, env);
+		return;
+	}
+	if (r == -EDQUOT && env->full) {
+		verb_fail_full(call, env);
 		return;
 	}
 	call_fail(call, verb_code(r), env->name, "limb status", "environment '%s': %s: %s",

@@ -34,6 +34,7 @@ void verb_cp(struct call *call);
 void verb_mv(struct call *call);
 void verb_rm(struct call *call);
 void verb_restore(struct call *call);
+void verb_set(struct call *call);
 void verb_why(struct call *call);
 
 /* For tools: text by lines, ENTRY of one path, search; a file written, or edited. */
@@ -44,12 +45,16 @@ void verb_file_write(struct call *call);
 void verb_file_edit(struct call *call);
 
 struct env *verb_env(struct call *call); /* or NULL and the call is answered */
-/* The same, and attached: else 125 not_running, env_unreachable, halted, hostile at once. */
+/* The same, and attached: else 125 not_running, env_unreachable, halted, hostile at once. What it
+ * changes may not be captured (quota.h). */
+struct env *verb_attached_env(struct call *call);
+/* The same, and what it changes is captured: else 125 not_running, env_unreachable, halted, hostile at once. */
 struct env *verb_live_env(struct call *call);
 /* A path of the environment as its components below the root ("" = the root); malloc'ed; NULL:
  * the call is answered (invalid_path). */
 char *verb_path(struct call *call, struct env *env, const char *path);
 const char *verb_code(int r);
+void verb_fail_full(struct call *call, struct env *env); /* its journal is */
 void verb_fail_errno(struct call *call, struct env *env, int r, const char *what);
 /* The same of a path ("cannot be listed"); where it is not there, that is the sentence. */
 void verb_fail_path(struct call *call, struct env *env, int r, const char *path, const char *what);

@@ -36,6 +36,7 @@ const struct verb verbs[] = {
 	{"restore", verb_restore},
 	{"retry", verb_retry},
 	{"rm", verb_rm},
+	{"set", verb_set},
 	{"shell", verb_shell},
 	{"signal", verb_signal},
 	{"start", life_start},

@@ -466,7 +466,8 @@ static json_t *take_words(struct scan *sc)
 	}
 	if (failure || sc->args->help)
 		return failure;
-	if (n < VERB_ARGS_MAX && verb->args[n].param && !verb->args[n].optional) {
+	if (n < VERB_ARGS_MAX && verb->args[n].param && !verb->args[n].optional &&
+	    !json_object_get(sc->args->params, verb->args[n].param)) {
 		char text[80];
 
 		(void)snprintf(text, sizeof(text), "%s is missing", verb->args[n].shown);

@@ -205,6 +205,15 @@ void barriers_fail(struct sync *sy, int error)
 		(void)uv_timer_start(&sy->barriers.timer, on_tick, 0, TICK_MS);
 }
 
+void barriers_full(struct sync *sy)
+{
+	for (struct barrier *b = sy->barriers.first; b; b = b->next)
+		if (!b->error && !b->settle_ms)
+			b->error = EDQUOT;
+	if (sy->barriers.first && !sy->closing)
+		(void)uv_timer_start(&sy->barriers.timer, on_tick, 0, TICK_MS);
+}
+
 static void maybe_assign(struct barrier *b)
 {
 	uint32_t patience_ms = b->settle_ms ? b->settle_ms : COSTLY_MS;
@@ -311,12 +320,29 @@ static bool has_bit(const struct barrier *b, const struct item *it)
 	return (it->bits | it->again_bits) & (1u << b->bit);
 }
 
+/* All that it waits for; nothing of it comes to an end while the brain's journal is full. */
+static void add_all(struct barrier *b)
+{
+	struct sync *sy = b->sy;
+
+	for (int s = 0; s < ITEM_STATES; s++)
+		for (struct item *it = dirty_first(&sy->dirty, s); it;
+		     it = dirty_after(&sy->dirty, it))
+			if (has_bit(b, it))
+				add_unsettled(b, it);
+	dirty_release_all(&sy->dirty, b->bit);
+}
+
 /* What never rests, and what costs too much for a job to wait. */
 static void settle(struct barrier *b, uint64_t now_ms)
 {
 	struct sync *sy = b->sy;
 	struct item *it, *next;
 
+	if (sy->full) {
+		add_all(b);
+		return;
+	}
 	for (it = dirty_first(&sy->dirty, ITEM_RESTING); it; it = dirty_after(&sy->dirty, it)) {
 		if (has_bit(b, it) && it->tries > 0 && (it->flags & ITEM_CONTENT)) {
 			add_unsettled(b, it);
@@ -406,6 +432,8 @@ int sync_barrier(struct sync *sy, uint64_t since_mark, uint32_t settle_ms, uint3
 	/* While the shadow is being filled a barrier waits: on_tick() starts it then. */
 	if (sy->halted)
 		b->error = EIO;
+	else if (sy->full && !settle_ms)
+		b->error = EDQUOT;
 	else if (!sy->attached || sy->phase == PHASE_IDLE || sy->closing)
 		b->error = ENOTCONN;
 	else if (sync_may_send(sy))

@@ -43,6 +43,8 @@ void barrier_lost_watch(struct sync *sy);
 /* After each piece of work: which are through? */
 void barriers_check(struct sync *sy);
 bool barriers_wait_for(const struct sync *sy, const struct item *it);
+/* The brain's journal is full: only barriers of jobs go on, and say what is unsettled. */
+void barriers_full(struct sync *sy);
 void barriers_fail(struct sync *sy, int error); /* all that wait */
 
 #endif

@@ -135,6 +135,12 @@ static int on_durable(struct dispatch *d, const void *msg, const struct wframe *
 	return 0;
 }
 
+static int on_settings(struct dispatch *d, const void *msg, const struct wframe *f)
+{
+	sync_on_settings(d->sync, msg);
+	return 0;
+}
+
 static int on_data_done(struct dispatch *d, const void *msg, const struct wframe *f)
 {
 	sync_on_data_done(d->sync, msg);
@@ -315,6 +321,7 @@ static const struct {
 	[WIRE_BARRIER] = {&limbwire__barrier__descriptor, on_barrier},
 	[WIRE_TREE_GET] = {&limbwire__tree_get__descriptor, on_tree_get},
 	[WIRE_TREE_PART] = {&limbwire__tree_part__descriptor, on_tree_part},
+	[WIRE_SETTINGS] = {&limbwire__settings__descriptor, on_settings},
 	[WIRE_ACCEPT] = {&limbwire__accept__descriptor, on_accept},
 	[WIRE_APPLY] = {&limbwire__apply__descriptor, on_apply},
 	[WIRE_PULL_DATA] = {&limbwire__pull_data__descriptor, on_pull_data},

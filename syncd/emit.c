@@ -60,7 +60,7 @@ void emit_flush(struct sync *sy)
 	/* See the header for a failure. */
 	(void)session_send(sy->session, SESSION_BULK, WIRE_CHANGE, &change.base,
 			   buf_data(&em->bulk), buf_len(&em->bulk));
-	em->bytes += buf_len(&em->bulk);
+	em->bytes += buf_len(&em->bulk) + em->body_bytes;
 	emit_drop(em);
 	status_changed(sy);
 }

@@ -44,7 +44,7 @@ struct emit {
 	struct buf bulk;
 	uint64_t made;		 /* number of the newest CHANGE */
 	uint64_t durable;	 /* as acknowledged */
-	uint64_t bytes;		 /* of content sent since the attach */
+	uint64_t bytes;		 /* of content and records, sent since the start */
 	const struct item *from; /* what is looked at because of a change serves whom this serves */
 	uint8_t origin;		 /* of what gathers: a CHANGE has one */
 	uint32_t next_stream, used_stream; /* used: by the newest PUT that had one */

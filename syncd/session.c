@@ -420,7 +420,7 @@ static int say_hello(struct session *s)
 		return r;
 	}
 	s->chunk[s->n_chunk++] = f;
-	hello.capabilities = WIRE_CAP_LZ4 | WIRE_CAP_DELTA | WIRE_CAP_TREES;
+	hello.capabilities = WIRE_CAP_LZ4 | WIRE_CAP_DELTA | WIRE_CAP_TREES | WIRE_CAP_SETTINGS;
 	r = s->ops->hello(&hello, s->userdata);
 	if (r < 0)
 		return r;

@@ -20,6 +20,7 @@
 #include "syncd/barrier.h"
 #include "syncd/dirty.h"
 #include "syncd/emit.h"
+#include "syncd/pace.h"
 #include "syncd/root.h"
 #include "syncd/rules.h"
 #include "syncd/shadow.h"
@@ -78,7 +79,10 @@ struct sync {
 	uint64_t incarnation;
 	uint64_t tree_request;
 	uint64_t next_id, end_id;
-	uint32_t sweep_period_s, watch_limit;
+	uint32_t sweep_period_s, welcome_sweep_s, watch_limit;
+	bool full; /* the brain's journal is: nothing is captured, what changes stays dirty */
+	struct pace pace;
+	uint64_t paced_bytes; /* of emit.bytes */
 	uint8_t mark[ROOT_MARK_BYTES];
 	bool has_mark;
 	struct rules rules;
@@ -127,6 +131,8 @@ uint32_t sync_entry_at(const struct sync *sy, const char *path, size_t len);
 void sync_pump_soon(struct sync *sy, uint64_t delay_ms);
 void sync_pump(struct sync *sy);
 bool sync_may_send(const struct sync *sy);
+/* The brain takes content and records now: its journal is not full, and the rate allows it. */
+bool sync_may_capture(struct sync *sy);
 /* The root is there and ours; otherwise everything halts, with the reason shown. */
 bool sync_root_ok(struct sync *sy);
 void sync_halt(struct sync *sy, const char *code, const char *detail);

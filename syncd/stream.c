@@ -380,7 +380,8 @@ static bool next_step(struct stream *s)
 
 	if (s->awaiting)
 		return false;
-	if (!sync_may_send(sy) || session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH)
+	if (!sync_may_send(sy) || !sync_may_capture(sy) ||
+	    session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH)
 		return false;
 	if (uv_queue_work(sy->loop, &s->req, do_step, step_done) < 0)
 		return false;

@@ -213,7 +213,9 @@ int sync_welcome(struct sync *sy, const Limbwire__Welcome *w)
 	sy->remember = session_has_trees(sy->session);
 	if (w->environment_id.len == sizeof(sy->env))
 		memcpy(sy->env, w->environment_id.data, sizeof(sy->env));
-	sy->sweep_period_s = w->sweep_period_s ? w->sweep_period_s : SWEEP_PERIOD_S;
+	sy->welcome_sweep_s = w->sweep_period_s ? w->sweep_period_s : SWEEP_PERIOD_S;
+	sy->sweep_period_s = sy->welcome_sweep_s;
+	sy->full = false; /* SETTINGS follows */
 	sy->watch_limit = w->watch_limit;
 	if (sy->watch)
 		watch_set_limit(sy->watch, w->watch_limit);

@@ -70,6 +70,32 @@ bool sync_may_send(const struct sync *sy)
 	       !sy->closing;
 }
 
+bool sync_may_capture(struct sync *sy)
+{
+	uint64_t wait_ms;
+
+	if (sy->full)
+		return false;
+	pace_took(&sy->pace, sy->emit.bytes - sy->paced_bytes);
+	sy->paced_bytes = sy->emit.bytes;
+	wait_ms = pace_wait_ms(&sy->pace, clock_mono_ms());
+	if (wait_ms)
+		sync_pump_soon(sy, wait_ms);
+	return wait_ms == 0;
+}
+
+void sync_on_settings(struct sync *sy, const Limbwire__Settings *m)
+{
+	sy->sweep_period_s = m->sweep_period_s ? m->sweep_period_s : sy->welcome_sweep_s;
+	sy->sweep_credit = 0;
+	pace_set(&sy->pace, m->rate_bytes, clock_mono_ms());
+	sy->full = m->full;
+	if (sy->full)
+		barriers_full(sy);
+	status_changed(sy);
+	sync_pump(sy);
+}
+
 static bool line_is_full(const struct sync *sy)
 {
 	return session_queued(sy->session, SESSION_BULK) >= SESSION_BULK_HIGH;
@@ -80,6 +106,8 @@ static bool hand_out_one(struct sync *sy)
 	const size_t *counts = sy->dirty.counts;
 	bool more = counts[ITEM_READY] || counts[ITEM_LISTABLE];
 
+	if (!sync_may_capture(sy))
+		return false;
 	if (counts[ITEM_WANTED] >= WORK_CAPTURE_MAX || (counts[ITEM_WANTED] && !more))
 		if (work_capture(sy))
 			return true;
@@ -111,7 +139,7 @@ static void end_round(struct sync *sy, uint64_t now_ms)
 {
 	struct item *absent;
 
-	if (!round_is_over(sy, now_ms))
+	if (sy->full || !round_is_over(sy, now_ms))
 		return;
 	if (sy->dirty.counts[ITEM_LATE]) {
 		plan_late(sy);

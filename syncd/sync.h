@@ -48,6 +48,7 @@ int sync_hello(struct sync *sy, Limbwire__Hello *hello);
 int sync_welcome(struct sync *sy, const Limbwire__Welcome *w);
 void sync_detached(struct sync *sy); /* transport gone; keeps watching and capturing */
 void sync_on_durable(struct sync *sy, uint64_t number);
+void sync_on_settings(struct sync *sy, const Limbwire__Settings *m);
 void sync_on_data_done(struct sync *sy, const Limbwire__DataDone *m);
 void sync_on_tree_part(struct sync *sy,
 		       const Limbwire__TreePart *part); /* the shadow from the brain */

@@ -41,6 +41,8 @@
 /* TREES: bulks may come as zstd frames, TREE_PARTs in their bulk, and a TREE_GET may say what
  * there is; on networks only. */
 #define WIRE_CAP_TREES 4u
+/* SETTINGS: E takes that message. */
+#define WIRE_CAP_SETTINGS 8u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -67,6 +69,7 @@ enum wire_type {
 	WIRE_RESTORED = 25,
 	WIRE_DATA_DONE = 26,
 	WIRE_IGNORES = 27,
+	WIRE_SETTINGS = 28,
 	WIRE_JOB_START = 30,
 	WIRE_JOB_STARTED = 31,
 	WIRE_JOB_OUTPUT = 32,
