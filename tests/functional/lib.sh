@@ -148,9 +148,13 @@ as_user() {
 	fi
 }
 
+# How long a test waits for what must come.
+wait_s=30
+! have sanitizers || wait_s=120
+
 # wait_for [-t SECONDS] CONDITION: polls until the shell code is true.
 wait_for() {
-	local limit_s=30 end -
+	local limit_s=$wait_s end -
 	set +ex
 	if [ "$1" = -t ]; then
 		limit_s=$2
