@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/sha256.h"
 #include "base/text.h"
+#include "brain/accept.h"
 #include "brain/commit.h"
 #include "brain/queue.h"
 #include "brain/link.h"
@@ -480,13 +481,16 @@ int env_open(struct env *env, bool create)
 			"environment '%s': replayed records %llu to %llu of its log into its index",
 			env->name, (unsigned long long)rp.from + 1, (unsigned long long)rp.to);
 	r = commit_new(env, &env->commit);
-	return r < 0 ? r : queue_open(env);
+	if (r >= 0)
+		r = queue_open(env);
+	return r < 0 ? r : accept_open(env);
 }
 
 void env_close(struct env *env)
 {
 	if (env->log && env->content_bytes != env->content_saved)
 		(void)env_save(env);
+	accept_close(env);
 	queue_close(env);
 	commit_free(take_ptr(&env->commit));
 	index_close(take_ptr(&env->index));

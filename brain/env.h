@@ -105,13 +105,14 @@ struct env {
 	struct commit *commit;
 	struct link *link; /* NULL: not attached */
 	struct view *view;
-	struct feed *feeds;  /* queue */
-	struct basis *bases; /* queue */
-	struct queue *queue; /* changes of the brain's side (queue.h); NULL: not open */
-	void *life;	     /* the struct life that is under way */
-	void *restore;	     /* the struct restoring */
-	unsigned threads;    /* helper threads that read its index now */
-	unsigned runs;	     /* provider's executables that run for it */
+	struct feed *feeds;    /* queue */
+	struct basis *bases;   /* queue */
+	struct accept *accept; /* what is written in its view (accept.h) */
+	struct queue *queue;   /* changes of the brain's side (queue.h); NULL: not open */
+	void *life;	       /* the struct life that is under way */
+	void *restore;	       /* the struct restoring */
+	unsigned threads;      /* helper threads that read its index now */
+	unsigned runs;	       /* provider's executables that run for it */
 
 	/* the present incarnation */
 	uint64_t incarnation;

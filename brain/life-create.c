@@ -494,6 +494,14 @@ static bool judge_settings(struct call *call, json_t *spec)
 		call_fail(call, "usage", call_str(call, "name"), NULL, "%s", why);
 		return false;
 	}
+	value = json_object_get(spec, "view");
+	if (value &&
+	    !(json_is_object(value) && (!json_object_get(value, "write") ||
+					json_is_boolean(json_object_get(value, "write"))))) {
+		call_fail(call, "usage", call_str(call, "name"), NULL,
+			  "the spec's `view` is an object, {\"write\": true}");
+		return false;
+	}
 	if (limit && !(json_is_integer(limit) && json_integer_value(limit) >= 0 &&
 		       json_integer_value(limit) <= UINT32_MAX)) {
 		call_fail(

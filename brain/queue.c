@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "brain/accept.h"
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "wire/attr.h"
@@ -84,6 +85,8 @@ static int item_new(struct queue *q, const uint8_t *body, size_t n, struct item 
 	it->in.path = it->path;
 	it->in.to_path = it->to_path;
 	it->in.fields = m->fields;
+	it->in.view_epoch = m->view_epoch;
+	it->in.view_number = m->view_number;
 	it->base_seq = it->rec->base_seq;
 	*ret = it;
 	return 0;
@@ -352,6 +355,14 @@ bool queue_is_empty(const struct env *env)
 	return !env->queue || env->queue->n == env->queue->n_unapplied;
 }
 
+uint64_t queue_view_done(const struct env *env, uint64_t consumed)
+{
+	for (const struct item *it = env->queue ? env->queue->head : NULL; it; it = it->next)
+		if (!it->error && it->in.view_number && it->in.view_number <= consumed)
+			consumed = it->in.view_number - 1;
+	return consumed;
+}
+
 /* ---- adding ---- */
 
 static void fill_bytes(ProtobufCBinaryData *b, const void *p, size_t n)
@@ -379,6 +390,8 @@ static int pack(const struct env *env, const struct intent *in, uint64_t base_se
 	fill_bytes(&m.path, in->path, in->path ? strlen(in->path) : 0);
 	fill_bytes(&m.to_path, in->to_path, in->to_path ? strlen(in->to_path) : 0);
 	m.fields = in->fields;
+	m.view_epoch = in->view_epoch;
+	m.view_number = in->view_number;
 	if (in->wanted.type) {
 		r = wire_attr_fill(&wanted, &in->wanted);
 		m.wanted = &wanted.attr;
@@ -392,7 +405,7 @@ static int pack(const struct env *env, const struct intent *in, uint64_t base_se
 			m.seen_content = &seen.content;
 	}
 	rec.incarnation = env->incarnation;
-	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	rec.origin = in->view_number ? LIMB__ORIGIN__ORIGIN_VIEW : LIMB__ORIGIN__ORIGIN_BRAIN;
 	rec.base_seq = base_seq;
 	rec.body_case = LIMB__RECORD__BODY_INTENT;
 	rec.intent = &m;
@@ -443,7 +456,7 @@ int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *use
 	if (q->n >= QUEUE_MAX || env->full)
 		return -EDQUOT;
 	in->number = q->last + 1;
-	r = pack(env, in, env_seq(env), &body, &n);
+	r = pack(env, in, in->base_seq ? MIN(in->base_seq, env_seq(env)) : env_seq(env), &body, &n);
 	if (r == 0)
 		r = item_new(q, body, n, &it);
 	if (r < 0)
@@ -525,6 +538,7 @@ int queue_wait(struct env *env, uint64_t ms, queue_fn fn, void *userdata)
 void queue_over(struct queue *q, struct item *it, const char *outcome, int error, uint64_t seq)
 {
 	uint64_t number = it->in.number;
+	bool views = it->in.view_number != 0;
 
 	if (error && !it->error)
 		q->n_unapplied++;
@@ -534,6 +548,8 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 	} else {
 		item_remove(q, it);
 	}
+	if (views)
+		accept_over(q->env);
 	for (struct waiting *w = q->waiting, *next; w; w = next) {
 		next = w->next;
 		w->until_ms = clock_mono_ms() + w->ms;

@@ -35,6 +35,8 @@ struct queue_counts {
 };
 void queue_counts(struct env *env, struct queue_counts *ret);
 bool queue_is_empty(const struct env *env); /* but for what is unapplied */
+/* Of a view's entries up to `consumed`: the last one before which all are over. */
+uint64_t queue_view_done(const struct env *env, uint64_t consumed);
 
 /* ---- the brain's view ---- */
 

@@ -400,6 +400,19 @@ static void another_name(const struct rec_tree *t, const struct intent *in, stru
 		step(p, STEP_LINK);
 }
 
+/* A write changes a file's time, too, and here a name in it a directory's: a time that somebody
+ * sets in a view stands against other contents only. */
+static bool time_is_ours(const struct rec_tree *t, const struct intent *in,
+			 const struct rec_plan *p, const struct node *now)
+{
+	const struct intent_own *own = t->own(t->userdata, p->node);
+
+	return now->type != NODE_TYPE_FILE ||
+	       memcmp(now->content.sha256, in->base.content.sha256, SHA256_BYTES) == 0 ||
+	       (own && own->content &&
+		memcmp(now->content.sha256, own->got.sha256, SHA256_BYTES) == 0);
+}
+
 static void attributes(const struct rec_tree *t, const struct intent *in, struct rec_plan *p)
 {
 	struct node now;
@@ -412,6 +425,11 @@ static void attributes(const struct rec_tree *t, const struct intent *in, struct
 	(void)t->name(t->userdata, p->node, &p->at);
 	open = in->fields & node_compare(&now, &in->wanted, 0);
 	theirs = open & node_compare(&now, &in->base, 0);
+	if (in->view_number && theirs & NODE_FIELD_MTIME) {
+		theirs &= ~(uint32_t)NODE_FIELD_MTIME;
+		if (!time_is_ours(t, in, p, &now))
+			open &= ~(uint32_t)NODE_FIELD_MTIME;
+	}
 	p->fields = open & ~theirs;
 	if (p->fields)
 		step(p, STEP_ATTR);

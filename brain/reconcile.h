@@ -76,6 +76,8 @@ struct intent {
 	uint32_t fields;       /* ATTR: bits of enum node_field */
 	struct node wanted;    /* CREATE: all; WRITE: content; ATTR: those fields */
 	struct node base;      /* WRITE, ATTR, LINK: node as the brain saw it */
+	uint64_t base_seq;     /* the tree that it saw; 0: that of now (queue_add) */
+	uint64_t view_epoch, view_number; /* the view's entry that it was made from; 0: another's */
 };
 
 /* What the brain's own earlier changes left of a node. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "brain/accept.h"
 #include "brain/env.h"
 #include "brain/job.h"
 #include "brain/link.h"
@@ -366,6 +367,8 @@ static bool coming_back(struct call *call)
 	       !env->failed && !env->hostile && !env->lost;
 }
 
+static void exec_drained(struct call *call);
+
 static void patience_tick(uv_timer_t *t)
 {
 	struct patience *p = container_of(t, struct patience, timer);
@@ -388,7 +391,7 @@ static void patience_tick(uv_timer_t *t)
 	if (now || !p->queue)
 		(void)exec_try(call, true);
 	else
-		verb_exec(call);
+		exec_drained(call);
 }
 
 /* Nothing was started. */
@@ -399,7 +402,7 @@ static void patience_cancel(struct call *call)
 		  "given up before the environment could run it");
 }
 
-void verb_exec(struct call *call)
+static void exec_drained(struct call *call)
 {
 	bool queue = call_bool(call, "queue");
 	struct patience *p;
@@ -419,6 +422,18 @@ void verb_exec(struct call *call)
 	call->on_cancel = patience_cancel;
 	(void)uv_timer_init(call->brain->loop, &p->timer);
 	(void)uv_timer_start(&p->timer, patience_tick, PATIENCE_STEP_MS, PATIENCE_STEP_MS);
+}
+
+/* What was written in the view before it comes first. */
+void verb_exec(struct call *call)
+{
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
+
+	if (env)
+		accept_first(call, env, exec_drained);
+	else
+		exec_drained(call);
 }
 
 /* ---- shell ---- */

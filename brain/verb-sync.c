@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "brain/accept.h"
 #include "brain/barrier.h"
 #include "brain/commit.h"
 #include "brain/env.h"
@@ -160,7 +161,7 @@ static void sync_done(struct env *env, const struct barrier_result *res, void *u
 		ask_fail(a, env, r, "it cannot be synced");
 }
 
-void verb_sync(struct call *call)
+static void sync_drained(struct call *call)
 {
 	struct env *env = verb_live_env(call);
 	struct ask *a;
@@ -193,6 +194,15 @@ void verb_sync(struct call *call)
 	}
 	if (r < 0)
 		ask_fail(a, env, r, "it cannot be synced");
+}
+
+/* What was written in the view is a part of everything. */
+void verb_sync(struct call *call)
+{
+	struct env *env = verb_live_env(call);
+
+	if (env)
+		accept_applied_first(call, env, sync_drained);
 }
 
 /* ---- verify ---- */

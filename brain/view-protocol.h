@@ -7,7 +7,12 @@
  *				STALE 1: the line to the environment is down; 0: up
  *				QUIT: unmount and end
  *				MERGED: packs were removed; who has them open closes them
+ *				OVER_AT seq, OVER number: of the view's log all up to number is
+ *				over, and the index shows it at seq
+ *				DRAIN token: all that was written is to be in the log
  *	limb-fs -> limbd	SEEN seq: every cache agrees with seq
+ *				WROTE number: its log goes up to there
+ *				DRAINED token
  * A frame of another kind is passed over.
  */
 #ifndef BRAIN_VIEW_PROTOCOL_H
@@ -20,7 +25,12 @@ enum view_message {
 	VIEW_STALE = 2,
 	VIEW_QUIT = 3,
 	VIEW_MERGED = 4,
-	VIEW_SEEN = 16
+	VIEW_OVER_AT = 5,
+	VIEW_OVER = 6,
+	VIEW_DRAIN = 7,
+	VIEW_SEEN = 16,
+	VIEW_WROTE = 17,
+	VIEW_DRAINED = 18
 };
 
 struct view_frame {

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "brain/accept.h"
 #include "brain/fs-process.h"
 #include "brain/link.h"
 
@@ -48,6 +49,12 @@ struct view {
 };
 
 static void view_connect(struct view *v);
+
+bool view_is_writable(const struct env *env)
+{
+	return env->work_mode &&
+	       json_is_true(json_object_get(json_object_get(env->spec, "view"), "write"));
+}
 
 const char *view_path(const struct env *env)
 {
@@ -110,6 +117,7 @@ static void view_disconnected(struct view *v)
 	v->connected = false;
 	v->in_n = 0;
 	(void)uv_poll_stop(&v->poll);
+	accept_drained(v->env, UINT64_MAX);
 	if (v->stopping || v->env->brain->stopping)
 		waits_tell(v, true);
 	else
@@ -143,6 +151,12 @@ static void view_readable(uv_poll_t *p, int status, int events)
 			waits_tell(v, false);
 			if (v->stopping)
 				return;
+		} else if (f.kind == VIEW_WROTE) {
+			accept_kick(v->env);
+		} else if (f.kind == VIEW_DRAINED) {
+			accept_drained(v->env, f.seq);
+			if (v->stopping)
+				return;
 		}
 	} while (1);
 }
@@ -171,6 +185,24 @@ void view_set_stale(struct env *env, bool stale)
 {
 	if (env->view)
 		view_say(env->view, VIEW_STALE, stale);
+}
+
+bool view_over(struct env *env, uint64_t number, uint64_t seq)
+{
+	if (!env->view || !env->view->connected)
+		return false;
+	view_publish(env, seq);
+	view_say(env->view, VIEW_OVER_AT, seq);
+	view_say(env->view, VIEW_OVER, number);
+	return true;
+}
+
+bool view_drain(struct env *env, uint64_t token)
+{
+	if (!env->view || !env->view->connected)
+		return false;
+	view_say(env->view, VIEW_DRAIN, token);
+	return true;
 }
 
 void view_merged(struct env *env)
@@ -251,6 +283,7 @@ static int view_spawn(struct view *v)
 			      "--mount",
 			      v->path,
 			      env->work_mode ? "--work" : "--look",
+			      view_is_writable(env) ? "--write" : NULL,
 			      NULL};
 	int r;
 
@@ -315,6 +348,7 @@ static void view_connect(struct view *v)
 	v->published = env_seq(v->env);
 	view_say(v, VIEW_PUBLISH, v->published);
 	view_say(v, VIEW_STALE, !link_up(v->env));
+	accept_connected(v->env);
 }
 
 static void view_closed(uv_handle_t *h)

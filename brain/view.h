@@ -18,6 +18,11 @@ void view_stop(struct env *env);  /* unmount; the process ends */
 void view_close(struct env *env); /* limbd goes, limb-fs stays */
 void view_publish(struct env *env, uint64_t seq);
 void view_set_stale(struct env *env, bool stale);
+/* Of the view's log all up to number is over, and the index shows it at seq. False: nobody is
+ * there to hear it. */
+bool view_over(struct env *env, uint64_t number, uint64_t seq);
+/* All that was written is to be in the log: accept_drained() follows. False: nobody is there. */
+bool view_drain(struct env *env, uint64_t token);
 void view_merged(struct env *env); /* packs were removed: their room is free once it closes them */
 
 /* fn when the mount has seen seq, or behind=true after 1 s; at once without a mount. */
@@ -27,6 +32,8 @@ void view_wait_seen(struct env *env, uint64_t seq, view_seen_fn fn, void *userda
 /* fn when the mount answers, or cannot be had. */
 void view_wait_connected(struct env *env, view_seen_fn fn, void *userdata);
 
+/* Mode work, and the spec says "view": {"write": true}. */
+bool view_is_writable(const struct env *env);
 const char *view_path(const struct env *env);  /* MNT/NAME */
 const char *view_state(const struct env *env); /* mounted absent stale */
 int view_pid(const struct env *env);	       /* 0: none */

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -12,6 +13,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/view-protocol.h"
+#include "fs/keeper.h"
 #include "fs/past.h"
 
 #define SOCKET_NAME "fs.sock"
@@ -22,6 +24,7 @@ struct control {
 	int conn;	      /* -1: limbd is not there */
 	uint8_t in[sizeof(struct view_frame)];
 	size_t in_n;
+	uint64_t over_at;
 };
 
 /* By way of the directory's descriptor, so that the length of the path does not matter. */
@@ -90,16 +93,25 @@ void control_free(struct control *c)
 	free(c);
 }
 
-void control_seen(uint64_t seq, void *control)
+static void say(struct control *c, uint32_t kind, uint64_t seq)
 {
-	struct view_frame f = {.kind = VIEW_SEEN, .seq = seq};
-	struct control *c = control;
+	struct view_frame f = {.kind = kind, .seq = seq};
 
 	(void)pthread_mutex_lock(&c->lock);
 	/* A limbd that does not read is told again by the next one. */
 	if (c->conn >= 0)
 		(void)send(c->conn, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)pthread_mutex_unlock(&c->lock);
+}
+
+void control_seen(uint64_t seq, void *control)
+{
+	say(control, VIEW_SEEN, seq);
+}
+
+void control_drained(uint64_t token, void *control)
+{
+	say(control, VIEW_DRAINED, token);
 }
 
 /* ---- the main thread ---- */
@@ -137,7 +149,8 @@ static void accept_one(struct control *c, struct fs *fs)
 }
 
 /* 1: QUIT */
-static int take_frame(const struct view_frame *m, struct fs *fs, struct follow *f)
+static int take_frame(struct control *c, const struct view_frame *m, struct fs *fs,
+		      struct follow *f)
 {
 	switch (m->kind) {
 	case VIEW_PUBLISH:
@@ -146,6 +159,15 @@ static int take_frame(const struct view_frame *m, struct fs *fs, struct follow *
 		return 0;
 	case VIEW_STALE: set_away(fs, m->seq != 0); return 0;
 	case VIEW_MERGED: contents_close_removed(fs->contents); return 0;
+	case VIEW_OVER_AT: c->over_at = m->seq; return 0;
+	case VIEW_OVER:
+		if (f)
+			follow_over(f, m->seq, c->over_at);
+		return 0;
+	case VIEW_DRAIN:
+		if (fs->keeper)
+			keeper_drain(fs->keeper, m->seq);
+		return 0;
 	case VIEW_QUIT: return 1;
 	default: return 0;
 	}
@@ -170,20 +192,24 @@ static int read_frames(struct control *c, struct fs *fs, struct follow *f)
 			continue;
 		memcpy(&m, c->in, sizeof(m));
 		c->in_n = 0;
-		if (take_frame(&m, fs, f))
+		if (take_frame(c, &m, fs, f))
 			return 1;
 	}
 }
 
 void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
 {
+	int wrote = fs->overlay ? intent_wake_fd(fs->overlay->log) : -1;
+	eventfd_t count;
+
 	for (;;) {
 		int timeout_ms = fs->past ? past_tick(fs->past) : -1;
-		struct pollfd fds[4] = {
+		struct pollfd fds[5] = {
 			{.fd = wake_fd, .events = POLLIN},
 			{.fd = c ? c->conn : -1, .events = POLLIN},
 			{.fd = c ? c->listener : -1, .events = POLLIN},
 			{.fd = fs->past ? past_fd(fs->past) : -1, .events = POLLIN},
+			{.fd = wrote, .events = POLLIN},
 		};
 
 		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
@@ -192,5 +218,8 @@ void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd
 			return;
 		if (fds[2].revents)
 			accept_one(c, fs);
+		/* Whoever comes later looks by itself. */
+		if (fds[4].revents && eventfd_read(wrote, &count) == 0 && c)
+			say(c, VIEW_WROTE, count);
 	}
 }

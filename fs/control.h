@@ -23,6 +23,7 @@ void control_stop(struct control *c); /* control_seen() does nothing from then o
 void control_free(struct control *c);
 
 void control_seen(uint64_t seq, void *control);
+void control_drained(uint64_t token, void *control); /* from the keeper */
 
 /* Tells status and follower (NULL: nothing changes) what limbd says, until QUIT or until wake_fd becomes readable.
  * c NULL: there is no limbd to listen to. */

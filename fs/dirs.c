@@ -31,7 +31,15 @@ struct dirs {
 	uint8_t key[16];
 	uint64_t floor, clock;
 	struct listing *kept[KEPT];
+	dirs_list_fn list;
+	void *list_userdata;
 };
+
+void dirs_set_list(struct dirs *d, dirs_list_fn list, void *userdata)
+{
+	d->list = list;
+	d->list_userdata = userdata;
+}
 
 int dirs_new(struct dirs **ret)
 {
@@ -129,7 +137,8 @@ static int make(struct dirs *d, struct index_txn *t, uint64_t at, uint64_t dir,
 	buf_init(&l->names, UINT32_MAX);
 	l->dir = dir;
 	l->refs = 1;
-	r = index_list(t, dir, NULL, 0, at, add_entry, &m);
+	r = d->list && at == INDEX_NOW ? d->list(d->list_userdata, t, dir, add_entry, &m)
+				       : index_list(t, dir, NULL, 0, at, add_entry, &m);
 	if (r < 0)
 		return r;
 	if (l->n > 0)

@@ -32,6 +32,11 @@ int dirs_new(struct dirs **ret);
 void dirs_free(struct dirs *d);
 DEFINE_CLEANUP(struct dirs, dirs_free);
 
+/* By what a live directory is listed, in place of index_list(). Before the first dirs_get(). */
+typedef int (*dirs_list_fn)(void *userdata, struct index_txn *t, uint64_t dir, index_entry_fn each,
+			    void *arg);
+void dirs_set_list(struct dirs *d, dirs_list_fn list, void *userdata);
+
 struct listing;
 int dirs_get(struct dirs *d, struct index_txn *t, uint64_t seq, uint64_t dir, struct listing **ret);
 /* How it was at a point, in one of several trees; space 0 and INDEX_NOW: dirs_get(). */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fs/news.h"
+#include "fs/settle.h"
 
 enum {
 	AGAIN_US = 50,
@@ -21,7 +22,8 @@ struct follow {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
-	uint64_t wanted; /* under the lock */
+	uint64_t wanted;	/* under the lock */
+	uint64_t done, done_at; /* what is over in the view's log, and in which record */
 	bool asked, stop;
 	uint64_t since; /* the thread's own: what the kernel has been told of */
 };
@@ -59,9 +61,9 @@ static void tell_entry(struct follow *f, const struct news *n, const struct news
 	const char *name = news_name(n, e);
 
 	if (e->dead)
-		(void)fuse_lowlevel_notify_delete(f->se, e->parent, e->dead, name, e->len);
+		(void)fuse_lowlevel_notify_delete(f->se, e->shown, e->dead, name, e->len);
 	else
-		(void)fuse_lowlevel_notify_inval_entry(f->se, e->parent, name, e->len);
+		(void)fuse_lowlevel_notify_inval_entry(f->se, e->shown, name, e->len);
 }
 
 static int tell_round(struct follow *f, uint64_t wanted)
@@ -77,7 +79,7 @@ static int tell_round(struct follow *f, uint64_t wanted)
 		for (size_t i = 0; i < n.n_dirs; i++)
 			tell_node(f, n.dirs[i], true);
 		for (size_t i = 0; i < n.n_nodes; i++)
-			tell_node(f, n.nodes[i].id, n.nodes[i].data);
+			tell_node(f, n.nodes[i].shown, n.nodes[i].data);
 		f->since = n.seq;
 		atomic_store(&f->fs->status.seen, n.seq);
 	}
@@ -85,10 +87,30 @@ static int tell_round(struct follow *f, uint64_t wanted)
 	return r;
 }
 
+/* What is over leaves the overlay; the same order as above. */
+static int settle_round(struct follow *f, uint64_t done)
+{
+	struct settle s;
+	int r;
+
+	settle_init(&s);
+	r = settle_gather(&s, f->fs->overlay, done);
+	for (size_t i = 0; i < s.n_entries; i++)
+		(void)fuse_lowlevel_notify_inval_entry(
+			f->se, s.entries[i].parent, s.entries[i].name, strlen(s.entries[i].name));
+	for (size_t i = 0; i < s.n_entries; i++)
+		if (i == 0 || s.entries[i].parent != s.entries[i - 1].parent)
+			tell_node(f, s.entries[i].parent, true);
+	for (size_t i = 0; i < s.n_nodes; i++)
+		tell_node(f, s.nodes[i].id, s.nodes[i].data);
+	settle_done(&s);
+	return r;
+}
+
 /* ---- the thread ---- */
 
 /* False: it is time to end. After a failure there is no news to wait for. */
-static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted)
+static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted, uint64_t *ret_done)
 {
 	struct timespec until;
 	bool go_on;
@@ -106,7 +128,8 @@ static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted)
 	}
 	go_on = !f->stop;
 	f->asked = false;
-	*ret_wanted = f->wanted;
+	*ret_wanted = MAX(f->wanted, f->done_at);
+	*ret_done = f->done;
 	(void)pthread_mutex_unlock(&f->lock);
 	return go_on;
 }
@@ -115,11 +138,13 @@ static void *run(void *userdata)
 {
 	struct follow *f = userdata;
 	struct log_limit limit = {0};
-	uint64_t wanted;
+	uint64_t wanted, done;
 	int r = 0;
 
-	while (next_round(f, r < 0, &wanted)) {
+	while (next_round(f, r < 0, &wanted, &done)) {
 		r = tell_round(f, wanted);
+		if (r >= 0 && f->fs->overlay)
+			r = settle_round(f, done);
 		if (r >= 0)
 			f->seen(f->since, f->userdata);
 		else if (log_limited(&limit, 3, 10000))
@@ -162,6 +187,16 @@ void follow_publish(struct follow *f, uint64_t seq)
 {
 	(void)pthread_mutex_lock(&f->lock);
 	f->wanted = MAX(f->wanted, seq);
+	f->asked = true;
+	(void)pthread_cond_signal(&f->cond);
+	(void)pthread_mutex_unlock(&f->lock);
+}
+
+void follow_over(struct follow *f, uint64_t done, uint64_t seq)
+{
+	(void)pthread_mutex_lock(&f->lock);
+	f->done = done;
+	f->done_at = MAX(f->done_at, seq);
 	f->asked = true;
 	(void)pthread_cond_signal(&f->cond);
 	(void)pthread_mutex_unlock(&f->lock);

@@ -22,6 +22,8 @@ typedef void (*follow_seen_fn)(uint64_t seq, void *userdata);
 int follow_start(struct fs *fs, struct fuse_session *se, follow_seen_fn seen, void *userdata,
 		 struct follow **ret);
 void follow_publish(struct follow *f, uint64_t seq);
+/* Of the view's log all up to number `done` is over, and the index shows it at seq. */
+void follow_over(struct follow *f, uint64_t done, uint64_t seq);
 void follow_stop(struct follow *f); /* NULL is fine */
 
 #endif

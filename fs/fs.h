@@ -7,6 +7,7 @@
  *	reader		content
  *	spot		what the kernel's ids mean
 	ops		the kernel's requests, answered by several threads
+ *	intent, overlay, change, bytes, settle, keeper: what is written in the view
 	past		many trees of one session, each at its point
  *	follow		limbd's news, told to the kernel; one thread
  *	control		the socket to limbd; the main thread
@@ -26,6 +27,8 @@
 #include "fs/status.h"
 
 struct past;
+struct overlay;
+struct keeper;
 
 struct fs {
 	uint64_t at;	   /* the position that is shown, or INDEX_NOW */
@@ -36,6 +39,8 @@ struct fs {
 	struct source *source;
 	struct nodes *nodes;
 	struct dirs *dirs;
+	struct overlay *overlay; /* NULL: nothing can be written */
+	struct keeper *keeper;
 	int state_fd; /* its file system is what statfs tells of */
 	struct status status;
 };

@@ -1,7 +1,7 @@
 /*
  * limb-fs - the mounted view of one environment, or of the past of all.
  *
- *	limb-fs --state STATE --environment ID --name NAME --mount PATH --look|--work
+ *	limb-fs --state STATE --environment ID --name NAME --mount PATH --look|--work [--write]
  * is started by limbd, answers from index and store by itself, and outlives it.
  *
  *	limb-fs --state STATE --past ID --mount PATH
@@ -28,6 +28,7 @@
 #include "base/text.h"
 #include "fs/control.h"
 #include "fs/copy.h"
+#include "fs/keeper.h"
 #include "fs/mountpoint.h"
 #include "fs/past.h"
 #include "fs/session.h"
@@ -42,14 +43,15 @@ enum {
 
 static const char *arg_state, *arg_journal, *arg_environment, *arg_name, *arg_mount, *arg_past,
 	*arg_at;
-static bool arg_look, arg_work, arg_foreground, arg_json, arg_quiet;
+static bool arg_look, arg_work, arg_write, arg_foreground, arg_json, arg_quiet;
 static struct point at_point; /* what arg_at says */
 static bool at_consistent;
 
 static int wake_fd = -1;
 
 static const char usage_text[] =
-	"usage: limb-fs --state DIR --environment ID --name NAME --mount PATH --look|--work\n"
+	"usage: limb-fs --state DIR --environment ID --name NAME --mount PATH\n"
+	"               --look|--work [--write]\n"
 	"       limb-fs --state DIR --past ID --mount PATH\n"
 	"       limb-fs --journal DIR [--environment NAME] [--at POINT] [--look|--work]\n"
 	"               [--foreground] [--json|-q] MNT\n";
@@ -64,6 +66,7 @@ static bool parse_args(int argc, char **argv)
 		{"mount", required_argument, NULL, 'm'},
 		{"look", no_argument, NULL, 'l'},
 		{"work", no_argument, NULL, 'w'},
+		{"write", no_argument, NULL, 'W'},
 		{"foreground", no_argument, NULL, 'f'},
 		{"past", required_argument, NULL, 'p'},
 		{"at", required_argument, NULL, 'a'},
@@ -83,6 +86,7 @@ static bool parse_args(int argc, char **argv)
 		case 'm': arg_mount = optarg; break;
 		case 'l': arg_look = true; break;
 		case 'w': arg_work = true; break;
+		case 'W': arg_write = true; break;
 		case 'f': arg_foreground = true; break;
 		case 'p': arg_past = optarg; break;
 		case 'a': arg_at = optarg; break;
@@ -93,7 +97,7 @@ static bool parse_args(int argc, char **argv)
 		default: return false;
 		}
 	}
-	if (arg_look && arg_work)
+	if ((arg_look && arg_work) || (arg_write && (!arg_work || !arg_state || arg_past)))
 		return false;
 	if (arg_journal && !arg_mount && optind == argc - 1)
 		arg_mount = argv[optind++];
@@ -168,6 +172,8 @@ struct view {
 	struct session *session;
 	struct follow *follow;
 	struct control *control;
+	struct overlay *overlay;
+	struct keeper *keeper;
 };
 
 static void view_init(struct view *v)
@@ -182,6 +188,7 @@ static void view_done(struct view *v)
 	control_stop(v->control);
 	if (v->mounted)
 		(void)mountpoint_clear(v->path, v->source_name);
+	keeper_stop(v->keeper);
 	follow_stop(v->follow);
 	control_free(v->control);
 	if (v->session)
@@ -189,6 +196,7 @@ static void view_done(struct view *v)
 	session_free(v->session);
 	mountpoint_remove(&v->mp);
 	mountpoint_done(&v->mp);
+	overlay_free(v->overlay);
 	dirs_free(v->fs.dirs);
 	nodes_free(v->fs.nodes);
 	past_free(v->past);
@@ -317,6 +325,12 @@ static int open_past(struct view *v)
 	return r < 0 ? log_error_errno(r, "cannot open what '%s' holds", arg_state) : 0;
 }
 
+static int list_shown(void *userdata, struct index_txn *t, uint64_t dir, index_entry_fn each,
+		      void *arg)
+{
+	return overlay_list(userdata, t, dir, each, arg);
+}
+
 static int open_source(struct view *v)
 {
 	struct index_txn *t;
@@ -343,6 +357,13 @@ static int open_source(struct view *v)
 		return log_oom();
 	if (arg_at)
 		return open_at(v);
+	if (arg_write) {
+		r = overlay_new(&v->fs, v->env_fd, &v->overlay);
+		if (r < 0)
+			return log_error_errno(r, "cannot open the intent log of the view");
+		v->fs.overlay = v->overlay;
+		dirs_set_list(v->fs.dirs, list_shown, v->overlay);
+	}
 	r = source_begin(v->fs.source, &t, &v->seq);
 	if (r >= 0)
 		source_end(v->fs.source, t);
@@ -386,6 +407,13 @@ static void tell_seen(uint64_t seq, void *userdata)
 	control_seen(seq, v->control); /* who asked did so by it */
 }
 
+static void tell_drained(uint64_t token, void *userdata)
+{
+	const struct view *v = userdata;
+
+	control_drained(token, v->control); /* who asked did so by it */
+}
+
 static int mount_view(struct view *v)
 {
 	const char *why = "";
@@ -408,6 +436,10 @@ static int mount_view(struct view *v)
 	v->mounted = true;
 	mountpoint_close_up(&v->mp);
 	r = session_serve(v->session, wake_fd);
+	if (r >= 0 && v->overlay)
+		r = keeper_start(&v->fs, session_fuse(v->session), v->path, tell_drained, v,
+				 &v->keeper);
+	v->fs.keeper = v->keeper;
 	if (r >= 0)
 		session_read_ahead(v->path);
 	return r;

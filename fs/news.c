@@ -1,6 +1,7 @@
 #include "fs/news.h"
 
 #include "base/log.h"
+#include "fs/overlay.h"
 #include "journal/index-view.h"
 
 /* Beyond it the kernel's whole knowledge is compared, which costs less. */
@@ -48,7 +49,10 @@ static int add_entry(struct news *n, uint64_t parent, const char *name, size_t l
 	if (r < 0)
 		return r;
 	n->entries[n->n_entries++] =
-		(struct news_entry){.parent = parent, .name_at = at, .len = len};
+		(struct news_entry){.parent = parent,
+				    .shown = overlay_shown(n->fs->overlay, parent),
+				    .name_at = at,
+				    .len = len};
 	return 0;
 }
 
@@ -58,22 +62,26 @@ static int add_node(struct news *n, uint64_t id)
 
 	r = grow(&n->nodes, n->n_nodes, &n->nodes_room, sizeof(*n->nodes));
 	if (r >= 0)
-		n->nodes[n->n_nodes++] = (struct news_node){.id = id, .data = true};
+		n->nodes[n->n_nodes++] = (struct news_node){
+			.id = id, .shown = overlay_shown(n->fs->overlay, id), .data = true};
 	return r;
 }
 
 static int add_recent(const struct index_recent *e, void *userdata)
 {
 	struct news *n = userdata;
+	struct overlay *ov = n->fs->overlay;
+	uint64_t parent = overlay_shown(ov, e->parent), node = overlay_shown(ov, e->node);
 	int r = 0;
 
 	if (n->n_entries > ENTRIES_MAX || n->n_nodes > ENTRIES_MAX)
 		return -EOVERFLOW;
 	if (e->parent)
-		dirs_drop(n->fs->dirs, e->parent);
-	if (e->parent && nodes_known(n->fs->nodes, e->parent))
+		dirs_drop(n->fs->dirs, parent);
+	if (e->parent && nodes_known(n->fs->nodes, parent) &&
+	    !overlay_masks_entry(ov, parent, e->name, e->name_len))
 		r = add_entry(n, e->parent, e->name, e->name_len);
-	if (r >= 0 && e->node && nodes_known(n->fs->nodes, e->node))
+	if (r >= 0 && e->node && nodes_known(n->fs->nodes, node) && !overlay_masks_node(ov, node))
 		r = add_node(n, e->node);
 	return r;
 }
@@ -122,8 +130,8 @@ static int list_dirs(struct news *n)
 	if (!n->dirs)
 		return -ENOMEM;
 	for (size_t i = 0; i < n->n_entries; i++)
-		if (n->n_dirs == 0 || n->dirs[n->n_dirs - 1] != n->entries[i].parent)
-			n->dirs[n->n_dirs++] = n->entries[i].parent;
+		if (n->n_dirs == 0 || n->dirs[n->n_dirs - 1] != n->entries[i].shown)
+			n->dirs[n->n_dirs++] = n->entries[i].shown;
 	return 0;
 }
 
@@ -138,7 +146,9 @@ static void judge_entry(const struct news *n, struct index_txn *t, struct news_e
 	if (index_lookup(t, e->parent, news_name(n, e), e->len, n->since, &old) >= 0 &&
 	    index_last_node(t, old, &was) >= 0 && was.links == 0 &&
 	    was.n.type != NODE_TYPE_DIRECTORY)
-		e->dead = old;
+		e->dead = overlay_shown(n->fs->overlay, old);
+	if (overlay_masks_node(n->fs->overlay, e->dead))
+		e->dead = 0;
 }
 
 static bool same_data(const struct node *a, const struct node *b)
@@ -234,9 +244,13 @@ static int gather_all(struct news *n, bool blind)
 		r = add_node(n, NODE_ROOT);
 	/* What is not a directory has no names in it. */
 	for (size_t i = 0; r >= 0 && i < n_ids; i++) {
-		r = compare_dir(n, ids[i], blind);
+		uint64_t id = overlay_journal(n->fs->overlay, ids[i]);
+
+		if (!id)
+			continue;
+		r = compare_dir(n, id, blind);
 		if (r >= 0)
-			r = add_node(n, ids[i]);
+			r = add_node(n, id);
 	}
 	return r;
 }
@@ -262,13 +276,13 @@ static int judge(struct news *n, bool blind)
 	return 0;
 }
 
-int news_gather(struct news *n, uint64_t wanted)
+static int gather(struct news *n)
 {
 	struct index_txn *t;
 	bool blind;
 	int r;
 
-	r = source_begin_at_least(n->fs->source, wanted, &t, &n->seq);
+	r = source_begin(n->fs->source, &t, &n->seq);
 	if (r < 0)
 		return r;
 	/* An index that went back (its log lost its end) says nothing of what was shown. */
@@ -284,4 +298,21 @@ int news_gather(struct news *n, uint64_t wanted)
 	sort(n);
 	r = list_dirs(n);
 	return r < 0 ? r : judge(n, blind);
+}
+
+int news_gather(struct news *n, uint64_t wanted)
+{
+	struct index_txn *t;
+	uint64_t seq;
+	int r;
+
+	/* It may take a while, and who writes shall not wait for it. */
+	r = source_begin_at_least(n->fs->source, wanted, &t, &seq);
+	if (r < 0)
+		return r;
+	source_end(n->fs->source, t);
+	overlay_read_lock(n->fs->overlay);
+	r = gather(n);
+	overlay_unlock(n->fs->overlay);
+	return r;
 }

@@ -13,15 +13,18 @@
 
 #include "fs/fs.h"
 
+/* Ids are the journal's, and `shown` the kernel's, which are the same where nothing was
+ * written in the view. What its overlay masks is no news. */
 struct news_entry {
-	uint64_t parent;
-	uint64_t dead; /* the node, not a directory, that had this name and has none now; or 0 */
+	uint64_t parent, shown;
+	uint64_t
+		dead; /* (the kernel's) the node, not a directory, that had this name and has none now; or 0 */
 	size_t name_at;
 	size_t len;
 };
 
 struct news_node {
-	uint64_t id;
+	uint64_t id, shown;
 	bool data; /* pages are old, too; else the attributes alone */
 };
 

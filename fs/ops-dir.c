@@ -1,6 +1,7 @@
 #include "fs/ops.h"
 
 #include "base/clock.h"
+#include "fs/overlay.h"
 #include "journal/index-view.h"
 
 enum {
@@ -65,6 +66,18 @@ static int note_parent(uint64_t parent, const char *name, size_t len, void *user
 	return 1;
 }
 
+static int note_shown_parent(struct filling *f, uint64_t *ret)
+{
+	char name[NODE_NAME_MAX + 1];
+	int r = f->dir.node == NODE_ROOT
+			? -ENOENT
+			: overlay_name(f->dir.fs->overlay, f->t, f->dir.node, ret, name);
+
+	if (r == -ENOENT)
+		*ret = f->dir.node;
+	return r == -ENOENT ? 0 : r;
+}
+
 static int add_dots(struct filling *f, uint64_t offset)
 {
 	uint64_t parent = f->dir.parent ? f->dir.parent : f->dir.node;
@@ -73,7 +86,9 @@ static int add_dots(struct filling *f, uint64_t offset)
 	if (offset < OFFSET_DOT)
 		r = add_dot(f, ".", f->dir.node, OFFSET_DOT);
 	if (r > 0 && offset < OFFSET_DOT_DOT) {
-		if (f->dir.fs->at == INDEX_NOW)
+		if (f->dir.fs->overlay)
+			r = note_shown_parent(f, &parent);
+		else if (f->dir.fs->at == INDEX_NOW)
 			r = index_names(f->t, f->dir.node, note_parent, &parent);
 		if (r >= 0)
 			r = add_dot(f, "..", parent, OFFSET_DOT_DOT);
@@ -90,9 +105,9 @@ static int add_name(struct filling *f, const char *name, size_t len, uint64_t of
 	int r;
 
 	/* The listing may be older than this transaction. */
-	r = index_lookup(f->t, f->dir.node, name, len, fs->at, &node);
+	r = spot_lookup(&f->dir, f->t, name, len, &node);
 	if (r >= 0)
-		r = index_get_node(f->t, node, fs->at, &n);
+		r = spot_get_node(&f->dir, f->t, node, &n);
 	if (r < 0)
 		return r == -ENOENT ? 1 : r;
 	if (!f->plus) {
@@ -143,15 +158,16 @@ static int fill(struct filling *f, uint64_t offset)
 
 	do {
 		f->used = f->n_held = 0;
+		spot_lock(&f->dir);
 		r = source_begin(fs->source, &f->t, &seq);
-		if (r < 0)
-			return r;
-		r = fill_from(f, seq, offset);
-		source_end(fs->source, f->t);
+		if (r >= 0) {
+			r = fill_from(f, seq, offset);
+			source_end(fs->source, f->t);
+		}
 		/* What was read before an error is good, as in read(2). */
-		if (r < 0 && f->used == 0)
-			return r;
-		r = fs->past ? 0 : nodes_hold(fs->nodes, seq, f->held, f->n_held);
+		if (r >= 0 || f->used)
+			r = fs->past ? 0 : nodes_hold(fs->nodes, seq, f->held, f->n_held);
+		spot_unlock(&f->dir);
 	} while (r == -EAGAIN);
 	return r;
 }

@@ -83,14 +83,16 @@ static int read_last_record(const struct spot *s, struct arena *arena, struct bu
 	uint64_t seq;
 	int r;
 
+	spot_lock(s);
 	r = source_begin(s->fs->source, &t, &seq);
+	if (r >= 0) {
+		r = spot_node(s, t, &n);
+		source_end(s->fs->source, t);
+	}
+	spot_unlock(s);
 	if (r < 0)
 		return r;
-	r = spot_node(s, t, &n);
 	seq = n.version;
-	source_end(s->fs->source, t);
-	if (r < 0)
-		return r;
 	r = seq ? source_record(s->fs->source, seq, &type, body) : -ENOENT;
 	if (r >= 0)
 		r = type == RECORD_CHANGE ? body_unpack(arena, buf_data(body), buf_len(body), ret)
@@ -193,13 +195,15 @@ static int read_xattrs(const struct spot *s, const char *name, struct buf *out)
 	uint64_t seq;
 	int r;
 
+	spot_lock(s);
 	r = source_begin(fs->source, &t, &seq);
-	if (r < 0)
-		return r;
-	r = spot_node(s, t, &n);
-	if (r >= 0)
-		r = name ? find_xattr(fs, &n.n, name, out) : list_xattrs(fs, &n.n, out);
-	source_end(fs->source, t);
+	if (r >= 0) {
+		r = spot_node(s, t, &n);
+		if (r >= 0)
+			r = name ? find_xattr(fs, &n.n, name, out) : list_xattrs(fs, &n.n, out);
+		source_end(fs->source, t);
+	}
+	spot_unlock(s);
 	return r;
 }
 

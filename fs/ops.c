@@ -3,7 +3,9 @@
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "fs/look.h"
+#include "fs/overlay.h"
 #include "fs/reader.h"
 #include "journal/index-view.h"
 
@@ -31,6 +33,8 @@ void ops_init(void *userdata, struct fuse_conn_info *conn)
 		      (unsigned)(FUSE_CAP_READDIRPLUS | FUSE_CAP_CACHE_SYMLINKS |
 				 FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 				 FUSE_CAP_NO_OPEN_SUPPORT | FUSE_CAP_NO_OPENDIR_SUPPORT);
+	/* Set-id bits are the kernel's to clear, by a SETATTR that it sends. */
+	conn->want &= ~(unsigned)(FUSE_CAP_HANDLE_KILLPRIV | FUSE_CAP_WRITEBACK_CACHE);
 	/* The kernel keeps ACLs that it knows of. Where none are shown it need not know. */
 	if (fs->rules.all_xattrs)
 		conn->want |= conn->capable & FUSE_CAP_POSIX_ACL;
@@ -119,12 +123,15 @@ static int read_entry(const struct spot *dir, const char *name, struct fuse_entr
 	uint64_t seq, node;
 	int r;
 
+	spot_lock(dir);
 	r = source_begin(fs->source, &t, &seq);
-	if (r < 0)
+	if (r < 0) {
+		spot_unlock(dir);
 		return r;
-	r = index_lookup(t, dir->node, name, strlen(name), fs->at, &node);
+	}
+	r = spot_lookup(dir, t, name, strlen(name), &node);
 	if (r >= 0)
-		r = index_get_node(t, node, fs->at, &n);
+		r = spot_get_node(dir, t, node, &n);
 	if (r >= 0)
 		r = ops_stat(fs, t, &n, dir->depth, &e->attr);
 	if (r >= 0)
@@ -132,6 +139,7 @@ static int read_entry(const struct spot *dir, const char *name, struct fuse_entr
 	source_end(fs->source, t);
 	if (r >= 0 && fs->at == INDEX_NOW)
 		r = nodes_hold(fs->nodes, seq, &e->ino, 1);
+	spot_unlock(dir);
 	return r;
 }
 
@@ -175,6 +183,23 @@ void ops_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *for
 	fuse_reply_none(req);
 }
 
+static int begin(const struct spot *s, struct index_txn **t, uint64_t *seq)
+{
+	int r;
+
+	spot_lock(s);
+	r = source_begin(s->fs->source, t, seq);
+	if (r < 0)
+		spot_unlock(s);
+	return r;
+}
+
+static void end(const struct spot *s, struct index_txn *t)
+{
+	source_end(s->fs->source, t);
+	spot_unlock(s);
+}
+
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	_cleanup_(spot_done) struct spot s = {0};
@@ -187,12 +212,12 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	(void)fi;
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = source_begin(s.fs->source, &t, &seq);
+		r = begin(&s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(&s, t, &n);
 		if (r >= 0)
 			r = ops_stat(s.fs, t, &n, s.depth, &st);
-		source_end(s.fs->source, t);
+		end(&s, t);
 	}
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
@@ -211,14 +236,14 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = source_begin(s.fs->source, &t, &seq);
+		r = begin(&s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(&s, t, &n);
 		if (r >= 0)
 			r = n.n.type == NODE_TYPE_SYMLINK
 				    ? ops_target(s.fs, t, &n, s.depth, &target)
 				    : -EINVAL;
-		source_end(s.fs->source, t);
+		end(&s, t);
 	}
 	if (r >= 0)
 		r = buf_add_u8(&target, 0);
@@ -230,15 +255,15 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* ---- content ---- */
 
+/* Above 0: its bytes are in this descriptor. */
 static int read_content(const struct spot *s, struct content_ref *ret)
 {
-	struct source *source = s->fs->source;
 	struct index_txn *t;
 	struct index_node n;
 	uint64_t seq;
-	int r;
+	int r, fd;
 
-	r = source_begin(source, &t, &seq);
+	r = begin(s, &t, &seq);
 	if (r < 0)
 		return r;
 	r = spot_node(s, t, &n);
@@ -248,14 +273,33 @@ static int read_content(const struct spot *s, struct content_ref *ret)
 		else
 			r = -EISDIR;
 	}
-	source_end(source, t);
+	if (r >= 0) {
+		fd = overlay_bytes(s->fs->overlay, s->node);
+		r = fd == -ENOENT ? 0 : fd;
+	}
+	end(s, t);
 	return r;
+}
+
+static int read_staged(int fd, off_t off, size_t size, struct buf *out)
+{
+	uint8_t *p;
+	ssize_t n;
+	int r = buf_reserve(out, size, &p);
+
+	if (r < 0)
+		return r;
+	n = io_pread_full(fd, p, size, (uint64_t)off, "view.read");
+	if (n > 0)
+		buf_commit(out, (size_t)n);
+	return n < 0 ? (int)n : 0;
 }
 
 void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fuse_file_info *fi)
 {
 	_cleanup_(buf_done) struct buf out = BUF_INIT(0);
 	_cleanup_(spot_done) struct spot s = {0};
+	cleanup_close int fd = -1;
 	struct content_ref ref;
 	int r;
 
@@ -263,7 +307,9 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
 		r = read_content(&s, &ref);
-	if (r >= 0)
+	if (r > 0)
+		r = read_staged(fd = r, off, size, &out);
+	else if (r == 0)
 		r = reader_read(s.fs->source, s.node, &ref, (uint64_t)off, size, &out);
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
@@ -274,6 +320,7 @@ void ops_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off, struct fus
 void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fuse_file_info *fi)
 {
 	_cleanup_(spot_done) struct spot s = {0};
+	cleanup_close int fd = -1;
 	struct content_ref ref;
 	uint64_t found;
 	int r;
@@ -282,7 +329,12 @@ void ops_lseek(fuse_req_t req, fuse_ino_t ino, off_t off, int whence, struct fus
 	r = whence == SEEK_DATA || whence == SEEK_HOLE ? spot_get(req, ino, &s) : -EINVAL;
 	if (r >= 0)
 		r = read_content(&s, &ref);
-	if (r >= 0)
+	if (r > 0) {
+		fd = r;
+		off = lseek(fd, off, whence);
+		found = (uint64_t)off;
+		r = off < 0 ? -errno : 0;
+	} else if (r == 0)
 		r = reader_seek(s.fs->source, s.node, &ref, (uint64_t)off, whence == SEEK_HOLE,
 				&found);
 	if (r < 0)
@@ -351,4 +403,36 @@ const struct fuse_lowlevel_ops ops_table = {
 	.getxattr = ops_getxattr,
 	.listxattr = ops_listxattr,
 	.lseek = ops_lseek,
+};
+
+const struct fuse_lowlevel_ops ops_write_table = {
+	.init = ops_init,
+	.lookup = op_lookup,
+	.forget = ops_forget,
+	.forget_multi = ops_forget_multi,
+	.getattr = op_getattr,
+	.readlink = op_readlink,
+	.open = ops_refuse_open,
+	.read = ops_read,
+	.flush = ops_refuse_open,
+	.opendir = ops_refuse_open,
+	.readdir = ops_readdir,
+	.readdirplus = ops_readdirplus,
+	.statfs = ops_statfs,
+	.getxattr = ops_getxattr,
+	.listxattr = ops_listxattr,
+	.lseek = ops_lseek,
+	.setattr = ops_setattr,
+	.create = ops_create,
+	.mknod = ops_mknod,
+	.mkdir = ops_mkdir,
+	.symlink = ops_symlink,
+	.unlink = ops_unlink,
+	.rmdir = ops_rmdir,
+	.rename = ops_rename,
+	.link = ops_link,
+	.write = ops_write,
+	.fallocate = ops_fallocate,
+	.fsync = ops_fsync,
+	.fsyncdir = ops_fsync,
 };

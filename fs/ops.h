@@ -15,6 +15,8 @@
 
 /* The session's userdata is the struct fs: of the one tree, or of the session of the past. */
 extern const struct fuse_lowlevel_ops ops_table;
+/* The same, for a view with an overlay. */
+extern const struct fuse_lowlevel_ops ops_write_table;
 
 /* ---- for ops*.c, past-ops.c ---- */
 
@@ -37,5 +39,24 @@ void ops_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 		     struct fuse_file_info *fi);
 void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
+
+/* ops-write.c */
+void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
+		 struct fuse_file_info *fi);
+void ops_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
+		struct fuse_file_info *fi);
+void ops_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
+void ops_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode);
+void ops_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name);
+void ops_unlink(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ops_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
+void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
+		const char *to_name, unsigned flags);
+void ops_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t to_parent, const char *to_name);
+void ops_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
+	       struct fuse_file_info *fi);
+void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,
+		   struct fuse_file_info *fi);
+void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi);
 
 #endif

@@ -74,6 +74,9 @@ int session_probe(const char **ret_why)
 int session_new(struct fs *fs, const char *name, struct session **ret)
 {
 	_cleanup_(session_freep) struct session *s = calloc(1, sizeof(*s));
+	const struct fuse_lowlevel_ops *table = fs->past      ? &past_ops_table
+						: fs->overlay ? &ops_write_table
+							      : &ops_table;
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 	cleanup_free char *options = NULL;
 
@@ -83,15 +86,14 @@ int session_new(struct fs *fs, const char *name, struct session **ret)
 	s->wake_fd = -1;
 	fuse_set_log_func(say);
 	if (asprintf(&options,
-		     "ro,nosuid,nodev%s,default_permissions,subtype=" MOUNTPOINT_TYPE ",fsname=%s",
-		     fs->rules.look ? ",noexec" : "", name) < 0) {
+		     "%snosuid,nodev%s,default_permissions,subtype=" MOUNTPOINT_TYPE ",fsname=%s",
+		     fs->overlay ? "" : "ro,", fs->rules.look ? ",noexec" : "", name) < 0) {
 		options = NULL;
 		return -ENOMEM;
 	}
 	if (fuse_opt_add_arg(&args, "limb-fs") == 0 && fuse_opt_add_arg(&args, "-o") == 0 &&
 	    fuse_opt_add_arg(&args, options) == 0)
-		s->se = fuse_session_new(&args, fs->past ? &past_ops_table : &ops_table,
-					 sizeof(ops_table), fs);
+		s->se = fuse_session_new(&args, table, sizeof(*table), fs);
 	fuse_opt_free_args(&args);
 	if (!s->se)
 		return -ENOMEM;

@@ -1,5 +1,6 @@
 #include "fs/spot.h"
 
+#include "fs/overlay.h"
 #include "fs/past.h"
 #include "journal/index-view.h"
 
@@ -22,9 +23,36 @@ void spot_done(struct spot *s)
 
 int spot_node(const struct spot *s, struct index_txn *t, struct index_node *ret)
 {
+	if (s->fs->overlay)
+		return overlay_node(s->fs->overlay, t, s->node, ret);
 	if (s->fs->at == INDEX_NOW)
 		return index_last_node(t, s->node, ret);
 	return index_get_node(t, s->node, s->fs->at, ret);
+}
+
+int spot_lookup(const struct spot *s, struct index_txn *t, const char *name, size_t len,
+		uint64_t *ret_node)
+{
+	if (s->fs->overlay)
+		return overlay_lookup(s->fs->overlay, t, s->node, name, len, ret_node);
+	return index_lookup(t, s->node, name, len, s->fs->at, ret_node);
+}
+
+int spot_get_node(const struct spot *s, struct index_txn *t, uint64_t node, struct index_node *ret)
+{
+	if (s->fs->overlay)
+		return overlay_node(s->fs->overlay, t, node, ret);
+	return index_get_node(t, node, s->fs->at, ret);
+}
+
+void spot_lock(const struct spot *s)
+{
+	overlay_read_lock(s->fs->overlay);
+}
+
+void spot_unlock(const struct spot *s)
+{
+	overlay_unlock(s->fs->overlay);
 }
 
 uint64_t spot_inode(const struct fs *fs, const struct index_node *n)

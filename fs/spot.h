@@ -35,6 +35,14 @@ void spot_done(struct spot *s);
 
 /* The node as this tree has it; of the live one also what died while it was open. */
 int spot_node(const struct spot *s, struct index_txn *t, struct index_node *ret);
+/* What a name in the directory s leads to: the kernel's id in a live view, else the tree's. */
+int spot_lookup(const struct spot *s, struct index_txn *t, const char *name, size_t len,
+		uint64_t *ret_node);
+/* The node of that id. */
+int spot_get_node(const struct spot *s, struct index_txn *t, uint64_t node, struct index_node *ret);
+/* Around a transaction whose answer makes nodes known; see overlay.h. */
+void spot_lock(const struct spot *s);
+void spot_unlock(const struct spot *s);
 /* Its inode number as stat(2) shows it. */
 uint64_t spot_inode(const struct fs *fs, const struct index_node *n);
 

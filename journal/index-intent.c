@@ -10,9 +10,10 @@
  *			are others of kind 1, for which it counts
  *	\3 change	an open conflict: likewise, body of CONFLICT
  *	\4		highest number u64, open conflicts u64
+ *	\5		of the newest INTENT from a view: epoch u64, number u64
  */
 enum { ROW_BYTES = 24, COUNTS_BYTES = 16 };
-enum { KIND_WAITS = 1, KIND_END = 2, KIND_CONFLICT = 3, KIND_COUNTS = 4 };
+enum { KIND_WAITS = 1, KIND_END = 2, KIND_CONFLICT = 3, KIND_COUNTS = 4, KIND_VIEW = 5 };
 
 static void key_kind(struct key *k, uint8_t kind, uint64_t change)
 {
@@ -201,6 +202,19 @@ static int decided(struct index *ix, const Limb__Decision *d)
 	return strcmp(d->verb, "retry") == 0 ? set_state(ix, in.change, 0) : 0;
 }
 
+static int view_taken(struct index *ix, const Limb__Intent *in)
+{
+	uint8_t row[COUNTS_BYTES];
+	struct key k;
+
+	if (!in->view_number)
+		return 0;
+	put_le64(row, in->view_epoch);
+	put_le64(row + 8, in->view_number);
+	key_kind(&k, KIND_VIEW, 0);
+	return table_put(ix, TABLE_INTENT, &k, row, sizeof(row), 0);
+}
+
 int intent_apply(struct index *ix, const struct log_record *rec, const Limb__Record *body)
 {
 	struct index_intent in = {
@@ -211,6 +225,8 @@ int intent_apply(struct index *ix, const struct log_record *rec, const Limb__Rec
 	case LIMB__RECORD__BODY_INTENT:
 		in.change = body->intent->change;
 		r = put_row(ix, KIND_WAITS, &in);
+		if (r >= 0)
+			r = view_taken(ix, body->intent);
 		return r < 0 ? r : number_taken(ix, in.change);
 	case LIMB__RECORD__BODY_INTENT_END:
 		in.change = body->intent_end->change;
@@ -280,12 +296,12 @@ int index_conflicts(struct index_txn *t, index_intent_fn each, void *userdata)
 	return rows_of(t, KIND_CONFLICT, each, userdata);
 }
 
-static uint64_t count(struct index_txn *t, unsigned which)
+static uint64_t pair(struct index_txn *t, uint8_t kind, unsigned which)
 {
 	MDB_val key, v;
 	struct key k;
 
-	key_kind(&k, KIND_COUNTS, 0);
+	key_kind(&k, kind, 0);
 	key = key_val(&k);
 	if (mdb_get(t->txn, t->ix->dbi[TABLE_INTENT], &key, &v) != 0 || v.mv_size != COUNTS_BYTES)
 		return 0;
@@ -294,10 +310,16 @@ static uint64_t count(struct index_txn *t, unsigned which)
 
 uint64_t index_last_change(struct index_txn *t)
 {
-	return count(t, 0);
+	return pair(t, KIND_COUNTS, 0);
 }
 
 uint64_t index_conflict_count(struct index_txn *t)
 {
-	return count(t, 1);
+	return pair(t, KIND_COUNTS, 1);
+}
+
+void index_view_place(struct index_txn *t, uint64_t *ret_epoch, uint64_t *ret_number)
+{
+	*ret_epoch = pair(t, KIND_VIEW, 0);
+	*ret_number = pair(t, KIND_VIEW, 1);
 }

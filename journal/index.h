@@ -250,6 +250,8 @@ int index_intent_ends(struct index_txn *t, index_intent_fn each, void *userdata)
 int index_conflicts(struct index_txn *t, index_intent_fn each, void *userdata);
 uint64_t index_conflict_count(struct index_txn *t);
 uint64_t index_last_change(struct index_txn *t); /* highest number given to an intent, 0 none */
+/* Of the newest intent that came from a view, the entry of its log (accepted.h); 0: none did. */
+void index_view_place(struct index_txn *t, uint64_t *ret_epoch, uint64_t *ret_number);
 
 /* Values of the table meta by name: "format" u32; "incarnation_body", the body of the newest
  * INCARNATION record. -ENOENT. */

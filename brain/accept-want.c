@@ -1,0 +1,206 @@
+/* One entry of the view's log as an intent over the tree that the brain sees. */
+#include "brain/accept.h"
+#include "brain/queue.h"
+
+struct wanting {
+	struct env *env;
+	const struct accepted *e;
+	struct intent in;
+	struct queue_entry at, to;
+	queue_durable_fn fn;
+	void *userdata;
+};
+
+static struct intent_name name_of(const struct queue_entry *e)
+{
+	return (struct intent_name){e->parent, e->name, e->len};
+}
+
+static int add(struct wanting *w)
+{
+	int r = queue_add(w->env, &w->in, w->fn, w->userdata);
+
+	return r < 0 ? r : 1;
+}
+
+/* A directory on the way that is gone is made again, so that nothing is lost. */
+static int make_dir(struct wanting *w, const char *path, size_t n)
+{
+	cleanup_free char *up = strndup(path, n);
+	struct intent in = {.kind = INTENT_CREATE};
+	struct queue_entry e;
+	int r;
+
+	if (!up)
+		return -ENOMEM;
+	r = queue_seen(w->env, up, &e, NULL);
+	if (r < 0)
+		return r;
+	in.at = name_of(&e);
+	in.path = up;
+	in.wanted.type = NODE_TYPE_DIRECTORY;
+	in.wanted.mode = 0755;
+	return queue_add(w->env, &in, NULL, NULL);
+}
+
+static int look(struct wanting *w, const char *path, bool parents, struct queue_entry *ret)
+{
+	size_t missing;
+	int r;
+
+	while ((r = queue_seen(w->env, path, ret, &missing)) == -ENOENT && parents) {
+		r = make_dir(w, path, missing);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}
+
+static int want_create(struct wanting *w)
+{
+	int r = look(w, w->e->path, true, &w->at);
+
+	if (r < 0)
+		return r;
+	if (w->at.node && w->at.n.type == NODE_TYPE_DIRECTORY &&
+	    w->e->n.type == NODE_TYPE_DIRECTORY)
+		return 0;
+	w->in.kind = INTENT_CREATE;
+	w->in.at = name_of(&w->at);
+	w->in.wanted = w->e->n;
+	return add(w);
+}
+
+static int want_version(struct wanting *w)
+{
+	int r = look(w, w->e->path, true, &w->at);
+
+	if (r < 0)
+		return r;
+	w->in.at = name_of(&w->at);
+	if (!w->at.node || w->at.n.type != NODE_TYPE_FILE) {
+		w->in.kind = INTENT_CREATE;
+		w->in.wanted = w->e->n;
+		return add(w);
+	}
+	if (memcmp(w->at.n.content.sha256, w->e->n.content.sha256, SHA256_BYTES) == 0)
+		return 0;
+	w->in.kind = INTENT_WRITE;
+	w->in.node = w->at.node;
+	w->in.base = w->in.wanted = w->at.n;
+	w->in.wanted.content = w->e->n.content;
+	/* What the view had seen, not what has become of it since. */
+	if (w->e->has_base && memcmp(w->e->base.sha256, w->at.n.content.sha256, SHA256_BYTES) != 0)
+		w->in.base.content = w->e->base;
+	return add(w);
+}
+
+static int want_remove(struct wanting *w)
+{
+	int r = look(w, w->e->path, false, &w->at);
+
+	if (r < 0 || !w->at.node)
+		return r;
+	w->in.kind = INTENT_REMOVE;
+	w->in.node = w->at.node;
+	w->in.at = name_of(&w->at);
+	w->in.base = w->at.n;
+	w->in.shared = w->at.n.type != NODE_TYPE_DIRECTORY && w->at.links > 1;
+	return add(w);
+}
+
+static int want_move(struct wanting *w)
+{
+	int r = look(w, w->e->path, false, &w->at);
+
+	if (r == 0 && w->at.node)
+		r = look(w, w->e->to_path, true, &w->to);
+	/* Its directories were made: what is where is to be asked again, and lent anew. */
+	if (r == 0 && w->at.node)
+		r = look(w, w->e->path, false, &w->at);
+	if (r < 0 || !w->at.node || w->at.node == w->to.node)
+		return r;
+	w->in.kind = INTENT_MOVE;
+	w->in.node = w->at.node;
+	w->in.base = w->at.n;
+	w->in.at = name_of(&w->at);
+	w->in.to = name_of(&w->to);
+	w->in.replaces = w->to.node;
+	return add(w);
+}
+
+static int want_link(struct wanting *w)
+{
+	int r = look(w, w->e->path, false, &w->at);
+
+	if (r == 0 && w->at.node)
+		r = look(w, w->e->to_path, true, &w->to);
+	if (r == 0 && w->at.node)
+		r = look(w, w->e->path, false, &w->at);
+	if (r < 0 || !w->at.node || w->to.node)
+		return r;
+	w->in.kind = INTENT_LINK;
+	w->in.node = w->at.node;
+	w->in.base = w->at.n;
+	w->in.at = name_of(&w->at);
+	w->in.to = name_of(&w->to);
+	return add(w);
+}
+
+static int want_attr(struct wanting *w)
+{
+	const struct node *wanted = &w->e->n;
+	struct node *n = &w->in.wanted;
+	int r;
+
+	if (!*w->e->path)
+		return 0;
+	r = look(w, w->e->path, false, &w->at);
+	if (r < 0 || !w->at.node)
+		return r;
+	*n = w->at.n;
+	if (w->e->fields & NODE_FIELD_MODE)
+		n->mode = wanted->mode;
+	if (w->e->fields & NODE_FIELD_UID) {
+		n->uid_kind = wanted->uid_kind;
+		n->uid = wanted->uid;
+	}
+	if (w->e->fields & NODE_FIELD_GID) {
+		n->gid_kind = wanted->gid_kind;
+		n->gid = wanted->gid;
+	}
+	if (w->e->fields & NODE_FIELD_MTIME)
+		n->mtime_ns = wanted->mtime_ns;
+	w->in.kind = INTENT_ATTR;
+	w->in.node = w->at.node;
+	w->in.at = name_of(&w->at);
+	w->in.base = w->at.n;
+	w->in.fields = w->e->fields;
+	return add(w);
+}
+
+int accept_want(struct env *env, const struct accepted *e, uint64_t epoch, uint64_t min_base,
+		queue_durable_fn fn, void *userdata)
+{
+	static int (*const wants[ACCEPTED_KINDS])(struct wanting * w) = {
+		[ACCEPTED_CREATE] = want_create, [ACCEPTED_VERSION] = want_version,
+		[ACCEPTED_REMOVE] = want_remove, [ACCEPTED_MOVE] = want_move,
+		[ACCEPTED_LINK] = want_link,	 [ACCEPTED_ATTR] = want_attr,
+	};
+	struct wanting w = {.env = env, .e = e, .fn = fn, .userdata = userdata};
+	int r;
+
+	if (!wants[e->kind])
+		return 0;
+	w.in.path = e->path;
+	w.in.to_path = e->to_path;
+	w.in.base_seq = MAX(e->base_seq, min_base);
+	w.in.view_epoch = epoch;
+	w.in.view_number = e->number;
+	r = wants[e->kind](&w);
+	/* What it was about is gone, and it has no bytes that could be lost. */
+	if ((r == -ENOENT || r == -ENOTDIR) && e->kind != ACCEPTED_CREATE &&
+	    e->kind != ACCEPTED_VERSION)
+		return 0;
+	return r;
+}

@@ -1,0 +1,228 @@
+#include "fs/settle.h"
+
+#include "journal/index-view.h"
+
+void settle_init(struct settle *s)
+{
+	*s = (struct settle){0};
+}
+
+void settle_done(struct settle *s)
+{
+	for (size_t i = 0; i < s->n_entries; i++)
+		free(s->entries[i].name);
+	free(s->entries);
+	free(s->nodes);
+}
+
+static int tell_entry(struct settle *s, uint64_t parent, const char *name)
+{
+	if (s->n_entries == s->entries_room) {
+		size_t room = MAX(s->entries_room * 2, (size_t)64);
+		struct settle_entry *more = reallocarray(s->entries, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		s->entries = more;
+		s->entries_room = room;
+	}
+	s->entries[s->n_entries] = (struct settle_entry){parent, strdup(name)};
+	return s->entries[s->n_entries++].name ? 0 : -ENOMEM;
+}
+
+static int tell_node(struct settle *s, uint64_t id, bool data)
+{
+	if (s->n_nodes == s->nodes_room) {
+		size_t room = MAX(s->nodes_room * 2, (size_t)64);
+		struct settle_node *more = reallocarray(s->nodes, room, sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		s->nodes = more;
+		s->nodes_room = room;
+	}
+	s->nodes[s->n_nodes++] = (struct settle_node){id, data};
+	return 0;
+}
+
+/* What the index has by a name of the shown tree. 0: nothing; UINT64_MAX: its directory is not
+ * in the index yet. */
+static uint64_t in_index(struct overlay *ov, struct index_txn *t, uint64_t parent, const char *name,
+			 size_t len)
+{
+	uint64_t dir = overlay_journal(ov, parent), node;
+
+	if (!dir)
+		return UINT64_MAX;
+	return index_lookup(t, dir, name, len, INDEX_NOW, &node) < 0 ? 0 : node;
+}
+
+/* What the view's node has become, by the name that it has: in the index it may be another
+ * one, as files are replaced there. */
+static void find_journal(struct overlay *ov, struct index_txn *t, uint64_t id, uint64_t found)
+{
+	struct onode *o = overlay_find(ov, id);
+	const struct onode *other;
+	struct index_node n;
+
+	if (!found || found == UINT64_MAX || overlay_journal(ov, id) == found)
+		return;
+	if (index_get_node(t, found, INDEX_NOW, &n) < 0)
+		return;
+	/* Where it still is what it was there, somebody else has put another in its place. */
+	if (overlay_journal(ov, id)) {
+		struct index_node was;
+
+		if (index_get_node(t, overlay_journal(ov, id), INDEX_NOW, &was) >= 0)
+			return;
+	}
+	o = overlay_make(ov, id);
+	other = overlay_find(ov, found);
+	if (!o || (o->over && o->n.type != n.n.type) || (other && (other->over || other->entries)))
+		return;
+	overlay_set_journal(ov, o, found);
+}
+
+static int settle_entry(struct settle *s, struct overlay *ov, struct index_txn *t, struct oentry *e,
+			bool *ret_gone)
+{
+	uint64_t found = in_index(ov, t, e->parent, e->name, e->len);
+	uint64_t shown = e->node, parent = e->parent;
+	struct onode *dir;
+	int r = 0;
+
+	*ret_gone = found != UINT64_MAX;
+	if (!*ret_gone)
+		return 0;
+	if (e->node)
+		find_journal(ov, t, e->node, found);
+	if ((found ? overlay_shown(ov, found) : 0) != shown)
+		r = tell_entry(s, e->parent, e->name);
+	overlay_drop_entry(ov, e);
+	dir = overlay_find(ov, parent);
+	if (dir)
+		overlay_tidy(ov, dir);
+	return r;
+}
+
+/* The directories of some come later in the table: so again, until nothing moves. What then
+ * is left lies in what was never made. */
+static int settle_entries(struct settle *s, struct overlay *ov, struct index_txn *t, uint64_t done)
+{
+	bool moved = true, gone;
+	int r = 0;
+
+	while (r >= 0 && moved) {
+		moved = false;
+		for (size_t i = 0; r >= 0 && i < ov->n_slots; i++) {
+			struct oentry *e = ov->entries[i], *next;
+
+			for (; r >= 0 && e; e = next) {
+				next = e->next;
+				if (e->stamp > done)
+					continue;
+				r = settle_entry(s, ov, t, e, &gone);
+				moved |= gone;
+			}
+		}
+	}
+	return r;
+}
+
+static int settle_orphans(struct settle *s, struct overlay *ov, uint64_t done)
+{
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < ov->n_slots; i++) {
+		struct oentry *e = ov->entries[i], *next;
+
+		for (; r >= 0 && e; e = next) {
+			const struct onode *dir = overlay_find(ov, e->parent);
+
+			next = e->next;
+			/* Its directory is over, too, and is not in the index. */
+			if (e->stamp > done || !dir || dir->stamp > done)
+				continue;
+			r = tell_entry(s, e->parent, e->name);
+			overlay_drop_entry(ov, e);
+		}
+	}
+	return r;
+}
+
+static int settle_node(struct settle *s, struct overlay *ov, struct index_txn *t, struct onode *o)
+{
+	struct content_ref had = o->n.content;
+	bool file = o->n.type == NODE_TYPE_FILE, data = file;
+	struct index_node n;
+
+	if (o->name && o->links > 0)
+		find_journal(ov, t, o->id, in_index(ov, t, o->parent, o->name, strlen(o->name)));
+	/* Unlinked while it is open: its bytes are here alone. */
+	if (o->links == 0 && nodes_known(ov->fs->nodes, o->id) &&
+	    (!o->journal || o->bytes != BYTES_INDEX))
+		return 0;
+	overlay_drop_bytes(ov, o);
+	o->over = false;
+	if (file && overlay_node(ov, t, o->id, &n) >= 0)
+		data = n.n.content.size_bytes != had.size_bytes ||
+		       memcmp(n.n.content.sha256, had.sha256, SHA256_BYTES) != 0;
+	return tell_node(s, o->id, data);
+}
+
+static int settle_nodes(struct settle *s, struct overlay *ov, struct index_txn *t, uint64_t done)
+{
+	int r = 0;
+
+	for (size_t i = 0; r >= 0 && i < ov->n_slots; i++) {
+		struct onode *o = ov->nodes[i], *next;
+
+		for (; r >= 0 && o; o = next) {
+			next = o->next;
+			if (o->over && o->stamp <= done &&
+			    (o->bytes != BYTES_STAGE || o->links == 0) &&
+			    (o->bytes != BYTES_DATA || o->data <= done))
+				r = settle_node(s, ov, t, o);
+			overlay_tidy(ov, o);
+		}
+	}
+	return r;
+}
+
+int settle_gather(struct settle *s, struct overlay *ov, uint64_t done)
+{
+	struct accepted e = {.kind = ACCEPTED_DONE, .done = done, .path = "", .to_path = ""};
+	struct index_txn *t;
+	uint64_t seq;
+	int r = 0;
+
+	overlay_lock(ov);
+	if (done > intent_last(ov->log) || done <= ov->done) {
+		overlay_unlock(ov);
+		return 0;
+	}
+	if (ov->done >= ov->last_change) { /* what came since says so itself */
+		ov->done = done;
+		overlay_unlock(ov);
+		return 0;
+	}
+	r = source_begin(ov->fs->source, &t, &seq);
+	if (r >= 0) {
+		r = settle_entries(s, ov, t, done);
+		if (r >= 0)
+			r = settle_orphans(s, ov, done);
+		if (r >= 0)
+			r = settle_nodes(s, ov, t, done);
+		source_end(ov->fs->source, t);
+	}
+	if (r >= 0) {
+		ov->done = done;
+		overlay_drop_old(ov, done);
+		e.base_seq = seq;
+		/* Without it the next limb-fs only asks limbd again. */
+		(void)intent_append(ov->log, &e);
+		intent_done(ov->log, done);
+	}
+	overlay_unlock(ov);
+	return r;
+}
