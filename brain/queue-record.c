@@ -74,6 +74,7 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 	const struct rec_plan *p = &j->plan;
 	bool made = p->verdict == REC_APPLY;
 	const char *name = NULL;
+	bool done = false;
 
 	e->node = p->node;
 	e->astray = p->astray;
@@ -87,6 +88,14 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		}
 		e->parent = p->at.parent;
 		set_bytes(&e->name, it->in.at.name, p->at.parent ? it->in.at.len : 0);
+	} else if (p->verdict == REC_DONE && it->in.kind == INTENT_WRITE && p->node &&
+		   alias_of(q, it->in.node) && p->node != alias_of(q, it->in.node)) {
+		/* Made before a crash, which took the answer: what was replaced is this one now. */
+		e->made = alias_of(q, it->in.node);
+		e->made_node = p->node;
+		e->parent = p->at.parent;
+		set_bytes(&e->name, it->in.at.name, p->at.parent ? it->in.at.len : 0);
+		done = true;
 	} else if (made && p->step == STEP_PUT_NEW) {
 		e->made = it->in.kind == INTENT_CREATE ? INTENT_MADE | it->in.number : it->in.node;
 		e->made_node = e->node = j->made;
@@ -111,7 +120,7 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 	}
 	e->written = (made && (p->step == STEP_PUT_NEW || p->step == STEP_PUT_OVER ||
 			       p->step == STEP_JOIN)) ||
-		     (p->verdict == REC_DONE && it->in.kind == INTENT_CREATE);
+		     (p->verdict == REC_DONE && it->in.kind == INTENT_CREATE) || done;
 	if (!e->written)
 		return;
 	set_content(&c[0],
