@@ -16,6 +16,7 @@
 #include "brain/life.h"
 #include "brain/proof.h"
 #include "brain/rules.h"
+#include "brain/view.h"
 
 enum {
 	IN_KEPT = 512 << 10,  /* what a quiet line keeps of its buffer */
@@ -80,8 +81,10 @@ static void link_end(struct env *env, const char *why)
 	log_debug("environment '%s': line ends: %s", env->name, why);
 	env->link = NULL;
 	l->ending = true;
-	if (l->up)
+	if (l->up) {
 		env->fell_ms = clock_mono_ms();
+		view_set_stale(env, true);
+	}
 	l->up = false;
 	if (l->poll_made)
 		(void)uv_poll_stop(&l->poll);
