@@ -421,9 +421,16 @@ void accept_over(struct env *env)
 	over = queue_view_done(env, a->consumed);
 	if (over <= a->told)
 		return;
-	a->min_base = env_seq(env);
 	if (view_over(env, over, env_seq(env)))
 		a->told = over;
+}
+
+void accept_ended(struct env *env)
+{
+	if (!env->accept)
+		return;
+	env->accept->min_base = env_seq(env);
+	accept_over(env);
 }
 
 void accept_connected(struct env *env)

@@ -32,6 +32,7 @@ void accept_kick(struct env *env);
 void accept_connected(struct env *env);		      /* a limb-fs is there, maybe another one */
 void accept_drained(struct env *env, uint64_t token); /* UINT64_MAX: nobody will answer */
 void accept_over(struct env *env);
+void accept_ended(struct env *env); /* an intent that came from a view is over, and in the index */
 
 typedef void (*accept_then_fn)(struct call *call);
 void accept_first(struct call *call, struct env *env, accept_then_fn then);

@@ -549,7 +549,7 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 		item_remove(q, it);
 	}
 	if (views)
-		accept_over(q->env);
+		accept_ended(q->env);
 	for (struct waiting *w = q->waiting, *next; w; w = next) {
 		next = w->next;
 		w->until_ms = clock_mono_ms() + w->ms;

@@ -124,6 +124,7 @@ static int hold_name(struct overlay *ov, const struct accepted *e, const struct 
 
 	if (!p->name)
 		return 0;
+	o->links = MAX(o->links, 1u);
 	r = onode_set_name(o, p->parent, p->name, strlen(p->name));
 	return r < 0 ? r
 		     : overlay_set_entry(ov, p->parent, p->name, strlen(p->name), o->id, e->number);
@@ -137,12 +138,12 @@ static int stage(struct overlay *ov, struct index_txn *t, const struct accepted 
 
 	if (r < 0)
 		return r;
-	if (o->journal != e->journal && e->journal)
-		overlay_set_journal(ov, o, e->journal);
 	r = overlay_keep_old(ov, o);
 	if (r < 0)
 		return r;
 	o->bytes = BYTES_STAGE;
+	o->stage = e->number;
+	o->stage_ms = clock_mono_ms();
 	o->has_base = e->has_base;
 	o->base = e->base;
 	o->base_seq = e->base_seq;
@@ -280,8 +281,11 @@ static int replay_entry(struct replay *c, struct accepted *e)
 	case ACCEPTED_CREATE: break;
 	case ACCEPTED_STAGE:
 	case ACCEPTED_VERSION:
-		/* Written under an id that meant it then; its bytes are called by that. */
-		if (found && found != e->node && e->journal) {
+		/* Written under an id that meant it then, and its bytes are called by that. What
+		 * its name leads to now is what a version before it has become. */
+		if (found && found != e->node && overlay_journal(c->ov, found))
+			e->journal = overlay_journal(c->ov, found);
+		if (found != e->node && e->journal) {
 			struct onode *o = overlay_make(c->ov, e->node);
 
 			if (!o)

@@ -47,7 +47,8 @@ static void make_versions(struct keeper *k, bool all)
 	}
 	for (size_t i = 0; i < ov->n_slots && ov->n_written; i++)
 		for (struct onode *o = ov->nodes[i]; o; o = o->next) {
-			if (!o->written || (!all && now - o->write_ms < o->quiet_ms))
+			if (!o->written || (!all && now - o->write_ms < o->quiet_ms &&
+					    now - o->stage_ms < QUIET_MAX_MS))
 				continue;
 			r = bytes_version(ov, t, o);
 			o->quiet_ms = MIN(o->quiet_ms * 2, (uint64_t)QUIET_MAX_MS);

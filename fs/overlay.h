@@ -84,6 +84,7 @@ struct onode {
 	bool has_base;	     /* of the bytes in stage: what they replace */
 	struct content_ref base;
 	uint64_t base_seq;
+	uint64_t stage, stage_ms;    /* its newest STAGE: number, when */
 	uint64_t write_ms, quiet_ms; /* last write; how long without one makes a version */
 	struct oentry *entries;	     /* of a directory */
 	uint64_t parent;	     /* the name that it got last */

@@ -189,14 +189,25 @@ static int settle_nodes(struct settle *s, struct overlay *ov, struct index_txn *
 	return r;
 }
 
+/* A STAGE is over with its version: until then it has to be in the log. */
+static uint64_t before_stages(struct overlay *ov, uint64_t done)
+{
+	for (size_t i = 0; ov->n_written && i < ov->n_slots; i++)
+		for (const struct onode *o = ov->nodes[i]; o; o = o->next)
+			if (o->written && o->bytes == BYTES_STAGE && o->stage <= done)
+				done = o->stage - 1;
+	return done;
+}
+
 int settle_gather(struct settle *s, struct overlay *ov, uint64_t done)
 {
-	struct accepted e = {.kind = ACCEPTED_DONE, .done = done, .path = "", .to_path = ""};
+	struct accepted e = {.kind = ACCEPTED_DONE, .path = "", .to_path = ""};
 	struct index_txn *t;
 	uint64_t seq;
 	int r = 0;
 
 	overlay_lock(ov);
+	done = before_stages(ov, done);
 	if (done > intent_last(ov->log) || done <= ov->done) {
 		overlay_unlock(ov);
 		return 0;
@@ -218,6 +229,7 @@ int settle_gather(struct settle *s, struct overlay *ov, uint64_t done)
 	if (r >= 0) {
 		ov->done = done;
 		overlay_drop_old(ov, done);
+		e.done = done;
 		e.base_seq = seq;
 		/* Without it the next limb-fs only asks limbd again. */
 		(void)intent_append(ov->log, &e);

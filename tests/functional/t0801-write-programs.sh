@@ -29,7 +29,7 @@ git init -q here.git
 (
 	cd here.git || exit
 	mkdir -p src/deep
-	for i in $(seq 30); do echo "file $i" >"src/f$i"; done
+	for i in $(seq 12); do echo "file $i" >"src/f$i"; done
 	seq 20000 >src/deep/long
 	ln -s src/f1 link
 	git add .
@@ -57,7 +57,7 @@ test_expect 'git clone, commit, branch, checkout, status, fsck' '
 '
 test_expect 'tar into the view is the tree that was packed' '
 	mkdir -p tree/a/b
-	for i in $(seq 40); do head -c $((i * 997)) /dev/urandom >tree/a/f$i; done
+	for i in $(seq 15); do head -c $((i * 997)) /dev/urandom >tree/a/f$i; done
 	ln tree/a/f1 tree/a/b/hard
 	ln -s ../f2 tree/a/b/soft
 	chmod 640 tree/a/f3
@@ -94,14 +94,14 @@ test_expect 'sqlite with a rollback journal' '
 	d = sqlite3.connect(sys.argv[1] + "/db")
 	d.execute("create table t (i integer primary key, s text)")
 	d.commit()
-	for i in range(25):
+	for i in range(12):
 	    d.execute("insert into t values (?, ?)", (i, "x" * 500))
 	    d.commit()
 	assert d.execute("pragma integrity_check").fetchone()[0] == "ok"
 	END
 	python3 db.py "$V"
 	equal
-	python3 -c "import sqlite3; d = sqlite3.connect(\"$R/db\"); assert d.execute(\"select count(*) from t\").fetchone()[0] == 25; assert d.execute(\"pragma integrity_check\").fetchone()[0] == \"ok\""
+	python3 -c "import sqlite3; d = sqlite3.connect(\"$R/db\"); assert d.execute(\"select count(*) from t\").fetchone()[0] == 12; assert d.execute(\"pragma integrity_check\").fetchone()[0] == \"ok\""
 '
 test_expect 'what is stored through a mapping is there at the next exec' '
 	head -c 20000 /dev/zero >"$V/mapped"

@@ -1,0 +1,85 @@
+#!/bin/bash
+# While an environment is away its view can be written: what was written is read there, waits,
+# is counted, and arrives in order when the environment is back; what both sides changed is a
+# conflict of which both versions are kept, and what the environment refuses is unapplied.
+. "${0%/*}/away-lib.sh"
+need fuse
+brain_up
+V=$T/state/mnt/box
+echo '{"view": {"write": true}}' >spec.json
+limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
+limb trust box >/dev/null
+root=$(away_root box)
+export root
+wait_for "mountpoint -q $V"
+
+test_expect 'what is written while it is away is read at once, and counted' '
+	limb exec box -- sh -c "for i in \$(seq 10); do echo base \$i >f\$i; done; mkdir d; echo in >d/in"
+	away box
+	for i in 1 2 3; do echo "here $i" >"$V/f$i"; done
+	mkdir "$V/new"
+	echo deep >"$V/new/file"
+	mv "$V/d" "$V/e"
+	rm "$V/f10"
+	ln -s f1 "$V/link"
+	cat "$V/f1" "$V/new/file" "$V/e/in" "$V/link" >out
+	printf "here 1\ndeep\nin\nhere 1\n" | cmp out -
+	test ! -e "$V/f10"
+	wait_for "test \$(status_of box .counts.pending_changes) -ge 8"
+	test "$(cat "$root/f1")" = "base 1"
+	test "$(getfattr --only-values -n user.limb.state "$V/f1")" = away
+'
+test_expect 'it survives limbd and limb-fs' '
+	kill -9 "$(pid_of box limbd)" "$(pid_of box fs)"
+	limb up -q >/dev/null
+	wait_for "mountpoint -q $V && test -e $V/new/file"
+	printf "here 1\ndeep\nin\nhere 1\n" >want
+	cat "$V/f1" "$V/new/file" "$V/e/in" "$V/link" | cmp - want
+	test ! -e "$V/f10"
+	echo later >"$V/f4"
+'
+test_expect 'what both sides changed is kept twice' '
+	echo theirs >"$root/f1"
+	echo more >>"$root/f9"
+	back box
+	limb sync box >/dev/null
+	wait_for "test \"\$(cat $V/f1)\" = theirs"
+	test "$(cat "$root/f1")" = theirs
+	limb conflicts box --json >out
+	jq -e ".conflicts | length == 1 and .[0].path == \"f1\" and (.[0].versions | length) == 2" out
+'
+test_expect 'the rest has arrived' '
+	test "$(cat "$root/f2" "$root/f3" "$root/f4" "$root/new/file" "$root/e/in")" = "here 2
+here 3
+later
+deep
+in"
+	test ! -e "$root/f10"
+	test ! -e "$root/d"
+	test "$(readlink "$root/link")" = f1
+	test "$(cat "$V/f9")" = "base 9
+more"
+	verify_equal box
+	tree_list "$root" >there
+	tree_list "$V" >here
+	same_tree here there
+'
+if [ "$(id -u)" = 0 ] && have chattr; then
+	test_expect 'what the environment refuses is unapplied, and holds up nothing else' '
+		echo fixed >"$root/fixed"
+		limb sync box >/dev/null
+		chattr +i "$root/fixed" || exit 0
+		echo other >"$V/fixed"
+		echo after >"$V/after"
+		wait_for "test -e $root/after"
+		wait_for "test \$(status_of box .counts.unapplied) = 1"
+		expect_code 125 limb exec box -- true
+		limb exec box --despite-unapplied -- test -e after
+		wait_for "test \"\$(cat $V/fixed)\" = fixed"
+		chattr -i "$root/fixed"
+		limb retry box fixed
+		test "$(cat "$root/fixed")" = other
+		wait_for "test \"\$(cat $V/fixed)\" = other"
+	'
+fi
+test_done
