@@ -60,7 +60,7 @@ check() {
 during() {
 	local who=$1 pid
 
-	for round in $(seq $rounds); do
+	for _ in $(seq "$rounds"); do
 		first=$(($(tail -n 1 told 2>/dev/null || echo 0) + 2)) # one more may be there unsaid
 		python3 writer.py "$V" told "$first" 2>writer.err &
 		pid=$!
@@ -68,12 +68,12 @@ during() {
 		pids=$(for p in $who; do pid_of w "$p"; done)
 		# shellcheck disable=SC2086 # several
 		kill -9 $pids
-		test "$who" = limbd || wait $pid || true
+		test "$who" = limbd || wait "$pid" || true
 		limb up -q >/dev/null
 		wait_for "mountpoint -q $V && test -e $V/lines"
 		test "$who" != limbd || wait_for "test \$(tail -n 1 told) -gt $((first + 60))"
-		kill $pid 2>/dev/null || true
-		wait $pid 2>/dev/null || true
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
 		wait_state w live
 		check
 	done
