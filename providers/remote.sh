@@ -351,9 +351,10 @@ holds_one() {
 	return 1
 }
 
+# What another environment is bringing there just now stays.
 leave() {
 	ours "$1" || return 1
-	rm -f "$1"/limb-syncd-* "$1"/.limb-syncd-*
+	rm -f "$1"/limb-syncd-* "$1"/.limb-syncd-*."$key".*
 	rmdir "$1" 2>/dev/null
 	return 1
 }

@@ -35,7 +35,7 @@ struct digest_entry {
 	bool torn;
 	uint8_t name_len;
 	const char *name;
-	const uint8_t *sha; /* DIGEST_BYTES of a file's or a target's SHA-256; else NULL */
+	const uint8_t *sha;	   /* DIGEST_BYTES of a file's or a target's SHA-256; else NULL */
 	const uint8_t *attributes; /* by content: DIGEST_BYTES of all that there is to it */
 };
 
