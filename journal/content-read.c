@@ -191,6 +191,7 @@ static int extent_piece(const uint8_t *hash, uint64_t offset, uint64_t len, void
 int content_extent(const struct content_ref *ref, uint64_t offset, uint64_t max,
 		   content_fetch_fn fetch, void *userdata, bool *ret_hole, uint64_t *ret_bytes)
 {
+	const uint64_t end = offset + MIN(max, ref->size_bytes - offset);
 	struct extent x = {.at = offset, .end = offset};
 	const struct walk w = {
 		.fetch = fetch,
@@ -198,7 +199,7 @@ int content_extent(const struct content_ref *ref, uint64_t offset, uint64_t max,
 		.piece = extent_piece,
 		.userdata = &x,
 		.from = offset,
-		.to = offset + MIN(max, ref->size_bytes - offset),
+		.to = end,
 	};
 	int r = 0;
 

@@ -45,8 +45,7 @@ static unsigned running(void)
 
 	assert_int_equal(proc_list(&list, &n), 0);
 	for (size_t i = 0; i < n; i++)
-		if (!strchr("ZXTt", list[i].state) &&
-		    proc_below(list, n, list[i].pid, getpid()))
+		if (!strchr("ZXTt", list[i].state) && proc_below(list, n, list[i].pid, getpid()))
 			count++;
 	return count;
 }

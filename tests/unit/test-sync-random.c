@@ -33,7 +33,8 @@ static void test_random(void **state)
 			"6) ln -sfT x $(p);; 7) echo x >>$(p);; 8) chmod 7$((RANDOM %% 8))5 $(p);; "
 			"9) mv -T $((RANDOM %% 5)) x$((RANDOM %% 5)); mv -T x$((RANDOM %% 5)) "
 			"$((RANDOM %% 5));; "
-			"10) chmod u=rwX,go= $(p);; 11) a=$(p); echo $RANDOM >t; mv -T t $a;; esac; }; "
+			"10) chmod u=rwX,go= $(p);; 11) a=$(p); echo $RANDOM >t; mv -T t $a;; "
+			"esac; }; "
 			"(for i in {1..60}; do one; done) & RANDOM=%u; for i in {1..60}; do one; "
 			"done; wait; true",
 			i, i + 1000);
