@@ -30,7 +30,7 @@ struct move {
 	json_t *unsupported;
 	json_t *left; /* the old place's entry in env->left; borrowed */
 	json_t *answer;
-	char code[40], detail[512];
+	char code[40], detail[512], step[300]; /* step: what the provider says to do */
 };
 
 /* A point at which a test can kill limbd. */

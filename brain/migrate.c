@@ -140,7 +140,7 @@ static void fail_over(struct move *m)
 	if (env->staged)
 		life_unstage(env, call, m->code, m->detail);
 	else if (call)
-		call_fail(call, m->code, env->name, "limb status",
+		call_fail(call, m->code, env->name, m->step[0] ? m->step : "limb status",
 			  "cannot move '%s': %s; it is where it was", env->name, m->detail);
 	move_free(m);
 }
@@ -630,6 +630,9 @@ static void target_started(struct life *gl, const struct provider_error *err)
 	int r;
 
 	if (err) {
+		const char *step = json_string_value(json_array_get(err->next_steps, 0));
+
+		(void)snprintf(m->step, sizeof(m->step), "%s", step ? step : "");
 		move_fail(m, err->code, "%s", err->detail);
 		return;
 	}

@@ -105,7 +105,8 @@ void doctor_user_namespaces(const struct places *places, struct doctor_result *r
 	else
 		doctor_say(r, DOCTOR_FAIL, namespace_step(),
 			   "a user namespace cannot be made (%s): the provider bwrap will not work",
-			   strerror(e < 0 ? -e : e));
+			   abs(e) == ENOSPC ? "none is allowed, or too many are there"
+					    : strerror(abs(e)));
 }
 
 static int run_sandbox(const void *program)

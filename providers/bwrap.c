@@ -278,7 +278,10 @@ static json_t *start(const struct provider_call *call, json_t **ret)
 			return provider_failure("unsupported",
 						"allow user namespaces (limb doctor says how), or "
 						"create with --provider local",
-						"cannot make a user namespace: %s", strerror(-r));
+						"cannot make a user namespace: %s",
+						r == -ENOSPC
+							? "none is allowed, or too many are there"
+							: strerror(-r));
 	}
 	failure = spawn(call, userns_fd, &init);
 	if (failure)

@@ -245,6 +245,34 @@ test_expect 'what is damaged is said to be, and every verb lives with it' '
 '
 allow_error 'cannot be read; its files are left|its journal cannot be opened|brain.s log|the socket|the view cannot be mounted'
 
+if have bwrap && unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces' 2>/dev/null; then
+	test_expect 'no user namespaces: said in words, by create, migrate and doctor; local works' '
+		cat >none.sh <<-END
+			echo 0 >/proc/sys/user/max_user_namespaces
+			export LIMB_STATE=$T/none
+			limb up -q
+			limb create b
+			echo "create \$?"
+			limb create c --provider local -q && limb exec c -- echo runs
+			limb migrate c --to bwrap
+			echo "migrate \$?"
+			limb doctor
+			limb down --stop
+		END
+		unshare -Ur sh none.sh >out 2>&1
+		cat out
+		grep "^create 125" out
+		grep "^runs" out
+		grep "^migrate 125" out
+		grep "^limb: cannot create .b.: .*; .*local" out
+		grep "^limb: cannot move .c.: .*it is where it was" out
+		! grep "No space left" out
+		grep "fail *user_namespaces" out
+	'
+else
+	test_skip 'no user namespaces' 'needs bwrap and user namespaces'
+fi
+
 test_expect 'down with something pending says how much, and with 125' '
 	limb create busy --provider local -q
 	root=$(root_of busy)
