@@ -308,8 +308,8 @@ static int want_theirs(struct resolve *s, struct env *env, const Limb__Conflict 
 
 void verb_resolve(struct call *call)
 {
-	struct env *env = verb_env(call);
 	const char *path = call_str(call, "path");
+	struct env *env = verb_env(call);
 	const Limb__Conflict *c;
 	struct index_txn *t;
 	struct resolve *s;
@@ -430,8 +430,8 @@ static void verdict_durable(int r, uint64_t seq, void *userdata)
 
 static void verdict(struct call *call, bool retry)
 {
-	struct env *env = verb_env(call);
 	const char *path = call_str(call, "path");
+	struct env *env = verb_env(call);
 	struct verdict *v;
 	char shown[300];
 	int r;

@@ -521,8 +521,8 @@ static void answer(struct why *w, struct env *env)
 
 void verb_why(struct call *call)
 {
-	struct env *env = verb_env(call);
 	const char *path = call_str(call, "path");
+	struct env *env = verb_env(call);
 	struct why *w;
 
 	if (!env)
