@@ -89,7 +89,9 @@ static bool view_add(struct queue *q, const struct item *it)
 	case INTENT_WRITE:
 	case INTENT_ATTR: return set_node(q, node, &in->wanted, 0);
 	case INTENT_REMOVE: return set_entry(q, &in->at, 0) && set_node(q, node, NULL, -1);
-	case INTENT_MOVE: return set_entry(q, &in->at, 0) && set_entry(q, &in->to, node);
+	case INTENT_MOVE:
+		return set_entry(q, &in->at, 0) && set_entry(q, &in->to, node) &&
+		       (!in->replaces || set_node(q, here(q, in->replaces), NULL, -1));
 	case INTENT_LINK: return set_entry(q, &in->to, node) && set_node(q, node, NULL, 1);
 	default: return true;
 	}

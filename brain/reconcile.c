@@ -59,9 +59,15 @@ struct touched {
 static bool is_placed(const struct touched *c, const struct intent_own *own,
 		      const struct intent_name *n, uint64_t node)
 {
+	struct node was;
+
 	if (own && own->astray)
 		return false;
 	if (own && own->at.len && same_name(&own->at, n))
+		return true;
+	/* The brain made it later than that tree was, with all its names: of links only the last
+	 * is remembered. */
+	if (own && own->content && own->dropped && !c->t->node(c->t->userdata, true, node, &was))
 		return true;
 	return c->t->lookup(c->t->userdata, true, n) == node;
 }

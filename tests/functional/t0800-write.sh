@@ -63,6 +63,25 @@ test_expect 'modes and times' '
 	test "$(stat -c "%a %y" "$R/new")" = "$(stat -c "%a %y" "$V/new")"
 	stat -c %y "$R/new" | grep "^2001-02-03 04:05:06.789"
 '
+test_expect 'links come and go, and none is taken for what somebody else made' '
+	for i in 1 2 3 4 5; do
+		echo a >"$V/l1"
+		ln "$V/l1" "$V/l2"
+		rm "$V/l2"
+		rm "$V/l1"
+		echo a >"$V/l1"
+		echo b >"$V/l3"
+		ln "$V/l1" "$V/l2"
+		test $((i % 2)) = 0 || limb exec w -- true
+		mv "$V/l3" "$V/l1"
+		rm "$V/l1"
+		rm "$V/l2"
+	done
+	limb sync w
+	test "$(status_of w .counts.conflicts)" = 0
+	test ! -e "$R/l1"
+	test ! -e "$R/l2"
+'
 test_expect 'what is refused is refused cleanly' '
 	! mkfifo "$V/fifo"
 	! mv -T "$V/file" "$V/a"
