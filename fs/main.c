@@ -220,9 +220,8 @@ static int find_in_copy(struct view *v)
 		return 0;
 	(void)text_escape_into(shown, sizeof(shown), arg_journal, strlen(arg_journal));
 	if (r == -ENOTUNIQ)
-		return fail(r, "usage", NULL,
-			    "'%s' holds several environments: say which with --environment NAME",
-			    shown);
+		return fail(r, "usage", "say which with --environment NAME",
+			    "'%s' holds several environments", shown);
 	if (arg_environment && r == -ENOENT)
 		return fail(r, "environment_not_found", "say another with --environment NAME",
 			    "'%s' holds no environment '%s'", shown, arg_environment);

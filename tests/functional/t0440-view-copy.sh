@@ -113,10 +113,10 @@ test_expect 'what cannot be had is said in one line' '
 	expect_code 125 "$view_program" --journal "$T/none" "$V" 2>"$T/said"
 	grep -q "cannot open the state directory" "$T/said"
 	expect_code 125 "$view_program" --journal "$T/clean-copy" --environment other "$V" 2>"$T/said"
-	grep -q "cannot find environment .other." "$T/said"
+	grep -q "holds no environment .other." "$T/said"
 	mkdir "$T/clean-copy/envs/ffffffffffffffffffffffffffffffff"
 	expect_code 2 "$view_program" --journal "$T/clean-copy" "$V" 2>"$T/said"
-	grep -q "several environments: say which" "$T/said"
+	grep -q "several environments; say which" "$T/said"
 	rmdir "$T/clean-copy/envs/ffffffffffffffffffffffffffffffff"
 	test ! -e "$V"
 '
