@@ -363,6 +363,11 @@ uint64_t queue_view_done(const struct env *env, uint64_t consumed)
 	return consumed;
 }
 
+bool queue_has_room(const struct env *env, size_t n)
+{
+	return env->queue && !env->full && n <= QUEUE_MAX && env->queue->n <= QUEUE_MAX - n;
+}
+
 /* ---- adding ---- */
 
 static void fill_bytes(ProtobufCBinaryData *b, const void *p, size_t n)
@@ -453,7 +458,7 @@ int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *use
 
 	if (!q || !env->commit)
 		return -EIO;
-	if (q->n >= QUEUE_MAX || env->full)
+	if (!queue_has_room(env, 1))
 		return -EDQUOT;
 	in->number = q->last + 1;
 	r = pack(env, in, in->base_seq ? MIN(in->base_seq, env_seq(env)) : env_seq(env), &body, &n);

@@ -37,6 +37,7 @@ void queue_counts(struct env *env, struct queue_counts *ret);
 bool queue_is_empty(const struct env *env); /* but for what is unapplied */
 /* Of a view's entries up to `consumed`: the last one before which all are over. */
 uint64_t queue_view_done(const struct env *env, uint64_t consumed);
+bool queue_has_room(const struct env *env, size_t n);
 
 /* ---- the brain's view ---- */
 

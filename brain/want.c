@@ -84,6 +84,8 @@ int want_put(struct env *env, const char *path, const struct node *thing, unsign
 	if (e.n.type == NODE_TYPE_DIRECTORY)
 		return -EISDIR;
 	if (thing->type != NODE_TYPE_FILE || e.n.type != NODE_TYPE_FILE) {
+		if (!queue_has_room(env, 2))
+			return -EDQUOT;
 		r = add_remove(env, &e, path, NULL, NULL);
 		return r < 0 ? r : add_create(env, &e, path, thing, fn, userdata);
 	}

@@ -2,8 +2,9 @@
  * want.h - what the brain's side wants, by paths: made into intents over the tree that it
  * sees (queue.h), as the system would: rename(2), rm -r, open(O_CREAT).
  *
- * The errors are the system's, and nothing was added then. fn is called once for the last
- * intent, when it and all before it are durable; -EALREADY: there is nothing to do.
+ * The errors are the system's, and nothing was added then, but for directories on the way.
+ * fn is called once for the last intent, when it and all before it are durable; -EALREADY:
+ * there is nothing to do.
  */
 #ifndef BRAIN_WANT_H
 #define BRAIN_WANT_H

@@ -117,10 +117,23 @@ test_expect 'thousands are queued in one call, and nobody waits for limbd meanwh
 	away_create heap
 	away heap
 	mkdir many
-	(cd many; seq 20000 | xargs touch)
+	(cd many; seq 20000 | xargs touch; ln -s x link)
 	timeout 60 limb cp many heap:many --json >out
-	jq -e ".pending and .files == 20000" out
-	test "$(status_of heap .counts.pending_changes)" = 20001
+	jq -e ".pending and .files == 20001" out
+	test "$(status_of heap .counts.pending_changes)" = 20002
+'
+if have long; then
+	test_expect 'what takes two changes is refused whole where one has room' '
+		mkdir more
+		(cd more; seq 79996 | xargs touch)
+		LIMB_TIME_S=300 limb cp more heap:more
+		test "$(status_of heap .counts.pending_changes)" = 99999
+		echo file >file
+		expect_code 125 limb cp file heap:many/link
+		test "$(status_of heap .counts.pending_changes)" = 99999
+	'
+fi
+test_expect 'an environment for which much waits can be removed' '
 	back heap
 	limb rm heap --force
 '
