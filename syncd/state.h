@@ -37,6 +37,9 @@ enum sync_phase {
 	PHASE_RUNNING,
 };
 
+/* The two of struct sync, status' and the barriers'. */
+enum { SYNC_TIMERS = 4 };
+
 struct tree;
 struct saved;
 
@@ -90,6 +93,7 @@ struct sync {
 	unsigned in_flight;		 /* all that threads hold, streams and walks too */
 	unsigned works, lists_in_flight; /* bundles of items (work.h); those of listings */
 	uv_timer_t pump_timer, slow_timer;
+	unsigned closed_timers; /* at the end */
 	uint64_t pump_due_ms;
 
 	uint32_t *polled; /* directories without a watch */

@@ -291,6 +291,8 @@ static void on_closed(uv_handle_t *h)
 {
 	struct sync *sy = h->data;
 
+	if (++sy->closed_timers < SYNC_TIMERS)
+		return;
 	dirty_free(&sy->dirty);
 	undo_done(&sy->undo, &sy->shadow);
 	shadow_done(&sy->shadow);
@@ -306,8 +308,14 @@ static void on_closed(uv_handle_t *h)
 /* Runs the loop until workers have come back; handles are closed by the loop. */
 void sync_free(struct sync *sy)
 {
+	uv_timer_t *timers[SYNC_TIMERS];
+
 	if (!sy)
 		return;
+	timers[0] = &sy->pump_timer;
+	timers[1] = &sy->status.timer;
+	timers[2] = &sy->barriers.timer;
+	timers[3] = &sy->slow_timer;
 	sync_detached(sy);
 	sy->closing = true;
 	barriers_done(sy);
@@ -318,8 +326,9 @@ void sync_free(struct sync *sy)
 	tree_free_all(sy);
 	watch_free(sy->watch);
 	sy->watch = NULL;
-	uv_close((uv_handle_t *)&sy->pump_timer, NULL);
-	uv_close((uv_handle_t *)&sy->status.timer, NULL);
-	uv_close((uv_handle_t *)&sy->barriers.timer, NULL);
-	uv_close((uv_handle_t *)&sy->slow_timer, on_closed);
+	/* libuv does not say in which order they end. */
+	for (size_t i = 0; i < ARRAY_SIZE(timers); i++) {
+		timers[i]->data = sy;
+		uv_close((uv_handle_t *)timers[i], on_closed);
+	}
 }
