@@ -1,6 +1,7 @@
 /* One entry of the view's log as an intent over the tree that the brain sees. */
 #include "brain/accept.h"
 #include "brain/queue.h"
+#include "brain/want.h"
 
 struct wanting {
 	struct env *env;
@@ -24,39 +25,12 @@ static int add(struct wanting *w)
 }
 
 /* A directory on the way that is gone is made again, so that nothing is lost. */
-static int make_dir(struct wanting *w, const char *path, size_t n)
-{
-	cleanup_free char *up = strndup(path, n);
-	struct intent in = {.kind = INTENT_CREATE};
-	struct queue_entry e;
-	int r;
-
-	if (!up)
-		return -ENOMEM;
-	r = queue_seen(w->env, up, &e, NULL);
-	if (r < 0)
-		return r;
-	in.at = name_of(&e);
-	in.path = up;
-	in.wanted.type = NODE_TYPE_DIRECTORY;
-	in.wanted.mode = 0755;
-	return queue_add(w->env, &in, NULL, NULL);
-}
-
 static int look(struct wanting *w, const char *path, bool parents, struct queue_entry *ret)
 {
-	size_t missing;
-	int r;
-
-	while ((r = queue_seen(w->env, path, ret, &missing)) == -ENOENT && parents) {
-		r = make_dir(w, path, missing);
-		if (r < 0)
-			return r;
-	}
-	return r;
+	return want_look(w->env, path, parents, ret);
 }
 
-static int want_create(struct wanting *w)
+static int entry_create(struct wanting *w)
 {
 	int r = look(w, w->e->path, true, &w->at);
 
@@ -71,7 +45,7 @@ static int want_create(struct wanting *w)
 	return add(w);
 }
 
-static int want_version(struct wanting *w)
+static int entry_version(struct wanting *w)
 {
 	int r = look(w, w->e->path, true, &w->at);
 
@@ -95,7 +69,7 @@ static int want_version(struct wanting *w)
 	return add(w);
 }
 
-static int want_remove(struct wanting *w)
+static int entry_remove(struct wanting *w)
 {
 	int r = look(w, w->e->path, false, &w->at);
 
@@ -109,7 +83,7 @@ static int want_remove(struct wanting *w)
 	return add(w);
 }
 
-static int want_move(struct wanting *w)
+static int entry_move(struct wanting *w)
 {
 	int r = look(w, w->e->path, false, &w->at);
 
@@ -129,7 +103,7 @@ static int want_move(struct wanting *w)
 	return add(w);
 }
 
-static int want_link(struct wanting *w)
+static int entry_link(struct wanting *w)
 {
 	int r = look(w, w->e->path, false, &w->at);
 
@@ -147,7 +121,7 @@ static int want_link(struct wanting *w)
 	return add(w);
 }
 
-static int want_attr(struct wanting *w)
+static int entry_attr(struct wanting *w)
 {
 	const struct node *wanted = &w->e->n;
 	struct node *n = &w->in.wanted;
@@ -183,9 +157,9 @@ int accept_want(struct env *env, const struct accepted *e, uint64_t epoch, uint6
 		queue_durable_fn fn, void *userdata)
 {
 	static int (*const wants[ACCEPTED_KINDS])(struct wanting * w) = {
-		[ACCEPTED_CREATE] = want_create, [ACCEPTED_VERSION] = want_version,
-		[ACCEPTED_REMOVE] = want_remove, [ACCEPTED_MOVE] = want_move,
-		[ACCEPTED_LINK] = want_link,	 [ACCEPTED_ATTR] = want_attr,
+		[ACCEPTED_CREATE] = entry_create, [ACCEPTED_VERSION] = entry_version,
+		[ACCEPTED_REMOVE] = entry_remove, [ACCEPTED_MOVE] = entry_move,
+		[ACCEPTED_LINK] = entry_link,	  [ACCEPTED_ATTR] = entry_attr,
 	};
 	struct wanting w = {.env = env, .e = e, .fn = fn, .userdata = userdata};
 	int r;

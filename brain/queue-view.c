@@ -50,10 +50,11 @@ static struct seen *view_make(struct queue *q, uint64_t parent, uint64_t node, c
 	return s;
 }
 
-/* As ids of the environment, where it has one. */
+/* As ids of the environment, where it has one: what it is called last, also while the index does
+ * not have that yet, and what has ended is still in the queue. Keys and answers go through it. */
 static uint64_t here(const struct queue *q, uint64_t id)
 {
-	uint64_t alias = alias_of(q, id);
+	uint64_t alias = id ? alias_of(q, id) : 0;
 
 	return alias && alias != FACT_GONE ? alias : id;
 }
@@ -82,10 +83,13 @@ static bool set_node(struct queue *q, uint64_t node, const struct node *n, int l
 static bool view_add(struct queue *q, const struct item *it)
 {
 	const struct intent *in = &it->in;
-	uint64_t node = in->kind == INTENT_CREATE ? INTENT_MADE | in->number : here(q, in->node);
+	uint64_t made = INTENT_MADE | in->number;
+	uint64_t node = here(q, in->kind == INTENT_CREATE ? made : in->node);
 
 	switch (in->kind) {
-	case INTENT_CREATE: return set_entry(q, &in->at, node) && set_node(q, node, &in->wanted, 1);
+	case INTENT_CREATE: /* under another id its link is the index's to count */
+		return set_entry(q, &in->at, node) &&
+		       set_node(q, node, &in->wanted, node == made ? 1 : 0);
 	case INTENT_WRITE:
 	case INTENT_ATTR: return set_node(q, node, &in->wanted, 0);
 	case INTENT_REMOVE: return set_entry(q, &in->at, 0) && set_node(q, node, NULL, -1);
@@ -127,7 +131,7 @@ static uint64_t child(struct queue *q, struct index_txn *t, uint64_t dir, const 
 		return s->node;
 	if (!(dir & INTENT_MADE))
 		(void)index_lookup(t, dir, name, len, INDEX_NOW, &node);
-	return node;
+	return here(q, node);
 }
 
 static int facts_of(struct queue *q, struct index_txn *t, uint64_t node, struct queue_entry *ret)
@@ -138,7 +142,7 @@ static int facts_of(struct queue *q, struct index_txn *t, uint64_t node, struct 
 
 	if (!(node & INTENT_MADE)) {
 		r = index_get_node(t, node, INDEX_NOW, &in);
-		if (r < 0)
+		if (r < 0 && !(r == -ENOENT && s && s->n))
 			return r;
 		ret->n = in.n;
 	}

@@ -50,19 +50,23 @@ static int make_parent(struct env *env, const char *path, size_t missing)
 	return r < 0 ? r : add_create(env, &e, up, &dir, NULL, NULL);
 }
 
-static int seen(struct env *env, const char *path, bool parents, struct queue_entry *ret)
+int want_look(struct env *env, const char *path, bool parents, struct queue_entry *ret)
 {
-	size_t missing;
+	size_t missing = 0, made;
 	int r;
 
 	if (!*path)
 		return -EINVAL;
-	while ((r = queue_seen(env, path, ret, &missing)) == -ENOENT && parents) {
-		r = make_parent(env, path, missing);
+	for (;;) {
+		made = missing;
+		r = queue_seen(env, path, ret, &missing);
+		if (r != -ENOENT || !parents)
+			return r;
+		/* What was just made is there, or something is wrong. */
+		r = missing > made ? make_parent(env, path, missing) : -EIO;
 		if (r < 0)
 			return r;
 	}
-	return r;
 }
 
 int want_put(struct env *env, const char *path, const struct node *thing, unsigned flags,
@@ -72,7 +76,7 @@ int want_put(struct env *env, const char *path, const struct node *thing, unsign
 	struct queue_entry e;
 	int r;
 
-	r = seen(env, path, flags & WANT_PARENTS, &e);
+	r = want_look(env, path, flags & WANT_PARENTS, &e);
 	if (r < 0)
 		return r;
 	if (!e.node)
@@ -103,7 +107,7 @@ int want_remove(struct env *env, const char *path, queue_durable_fn fn, void *us
 	struct queue_entry e;
 	int r;
 
-	r = seen(env, path, false, &e);
+	r = want_look(env, path, false, &e);
 	if (r == 0 && !e.node)
 		r = -ENOENT;
 	return r < 0 ? r : add_remove(env, &e, path, fn, userdata);
@@ -135,9 +139,9 @@ int want_move(struct env *env, const char *from, const char *to, queue_durable_f
 	struct queue_entry a, b;
 	int r;
 
-	r = seen(env, to, false, &b);
+	r = want_look(env, to, false, &b);
 	if (r == 0)
-		r = seen(env, from, false, &a);
+		r = want_look(env, from, false, &a);
 	if (r == 0)
 		r = judge_move(env, from, to, &a, &b);
 	if (r < 0)

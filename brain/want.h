@@ -19,6 +19,9 @@ enum want_flag {
 /* May its changes wait? It is away, and of a class that says so; else verb_live_env() tells. */
 bool want_is_away(const struct env *env);
 
+/* queue_seen() of what is not the root; with `parents` directories on the way that are not there
+ * are made. */
+int want_look(struct env *env, const char *path, bool parents, struct queue_entry *ret);
 /* thing: type, mode, content or target. Of a file that is there the content alone changes. */
 int want_put(struct env *env, const char *path, const struct node *thing, unsigned flags,
 	     queue_durable_fn fn, void *userdata);
