@@ -129,22 +129,39 @@ static int settle_entries(struct settle *s, struct overlay *ov, struct index_txn
 	return r;
 }
 
+/* Its name is newer than it, or lies in what is: nothing else says what it is until then. */
+static bool is_awaited(struct overlay *ov, const struct onode *o)
+{
+	const struct oentry *e;
+
+	if (o->journal || o->links == 0 || !o->name)
+		return false;
+	e = overlay_entry(ov, o->parent, o->name, strlen(o->name));
+	return e && e->node == o->id;
+}
+
 static int settle_orphans(struct settle *s, struct overlay *ov, uint64_t done)
 {
+	bool moved = true;
 	int r = 0;
 
-	for (size_t i = 0; r >= 0 && i < ov->n_slots; i++) {
-		struct oentry *e = ov->entries[i], *next;
+	while (r >= 0 && moved) {
+		moved = false;
+		for (size_t i = 0; r >= 0 && i < ov->n_slots; i++) {
+			struct oentry *e = ov->entries[i], *next;
 
-		for (; r >= 0 && e; e = next) {
-			const struct onode *dir = overlay_find(ov, e->parent);
+			for (; r >= 0 && e; e = next) {
+				const struct onode *dir = overlay_find(ov, e->parent);
 
-			next = e->next;
-			/* Its directory is over, too, and is not in the index. */
-			if (e->stamp > done || !dir || dir->stamp > done)
-				continue;
-			r = tell_entry(s, e->parent, e->name);
-			overlay_drop_entry(ov, e);
+				next = e->next;
+				/* Its directory is over, too, and is not in the index. */
+				if (e->stamp > done || !dir || dir->stamp > done ||
+				    is_awaited(ov, dir))
+					continue;
+				r = tell_entry(s, e->parent, e->name);
+				overlay_drop_entry(ov, e);
+				moved = true;
+			}
 		}
 	}
 	return r;
@@ -158,6 +175,8 @@ static int settle_node(struct settle *s, struct overlay *ov, struct index_txn *t
 
 	if (o->name && o->links > 0)
 		find_journal(ov, t, o->id, in_index(ov, t, o->parent, o->name, strlen(o->name)));
+	if (is_awaited(ov, o))
+		return 0;
 	/* Unlinked while it is open: its bytes are here alone. */
 	if (o->links == 0 && nodes_known(ov->fs->nodes, o->id) &&
 	    (!o->journal || o->bytes != BYTES_INDEX))
