@@ -108,7 +108,8 @@ static size_t width(const struct buf *b)
 
 static void put(const struct render *r, const struct buf *b)
 {
-	(void)fwrite(buf_data(b), 1, buf_len(b), r->out);
+	if (buf_len(b) > 0)
+		(void)fwrite(buf_data(b), 1, buf_len(b), r->out);
 }
 
 static void pad(const struct render *r, size_t n)

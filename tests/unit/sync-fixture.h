@@ -29,7 +29,7 @@ static inline int setup(void **state)
 
 static inline int teardown(void **state)
 {
-	if (b.sync)
+	if (the_brain)
 		brain_stop(&b);
 	(void)close(root_fd);
 	(void)close(dir_fd);

@@ -307,5 +307,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_random, setup, teardown),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int r = cmocka_run_group_tests(tests, NULL, NULL);
+
+	free(file);
+	return r;
 }
