@@ -149,13 +149,16 @@ test_expect 'an environment that becomes full while it is away, or is made with 
 		jq -e ".error | IN(\"halted\", \"quota_exceeded\")" out
 	fi
 	cmp tree3/big big3
+	mkdir tree4
 	echo "{\"quota_bytes\": \"x\"}" >spec.json
-	expect_code 2 limb create little2 --provider local --root "$T/tree3" --spec spec.json
+	expect_code 2 limb create little2 --provider local --root "$T/tree4" --spec spec.json
 '
 
 test_expect 'a rate: what is written waits its turn, commands do not' '
 	limb set other rate=200K >/dev/null
-	head -c 3000000 /dev/urandom >tree2/slow
+	# moved there: one that grows is sent again as it does, and all of that counts
+	head -c 3000000 /dev/urandom >slow
+	mv slow tree2/slow
 	wait_for "test \"\$(status_of other .counts.pending_changes)\" -gt 0"
 	limb exec other -- true
 	limb exec other --json -- true | jq -e "has(\"unsettled\") | not"

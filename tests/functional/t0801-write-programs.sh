@@ -59,7 +59,8 @@ test_expect 'tar into the view is the tree that was packed' '
 	mkdir -p tree/a/b
 	for i in $(seq 15); do head -c $((i * 997)) /dev/urandom >tree/a/f$i; done
 	ln tree/a/f1 tree/a/b/hard
-	ln -s ../f2 tree/a/b/soft
+	# For one with .. tar puts a file without any mode there first, which no user may read.
+	if have root; then ln -s ../f2 tree/a/b/soft; else ln -s f2 tree/a/b/soft; fi
 	chmod 640 tree/a/f3
 	chmod 700 tree/a/b
 	tar --format=posix -cf tree.tar tree
