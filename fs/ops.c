@@ -386,42 +386,19 @@ void ops_refuse_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	(void)fuse_reply_err(req, ENOSYS);
 }
 
-const struct fuse_lowlevel_ops ops_table = {
-	.init = ops_init,
-	.lookup = op_lookup,
-	.forget = ops_forget,
-	.forget_multi = ops_forget_multi,
-	.getattr = op_getattr,
-	.readlink = op_readlink,
-	.open = ops_refuse_open,
-	.read = ops_read,
-	.flush = ops_refuse_open,
-	.opendir = ops_refuse_open,
-	.readdir = ops_readdir,
-	.readdirplus = ops_readdirplus,
-	.statfs = ops_statfs,
-	.getxattr = ops_getxattr,
-	.listxattr = ops_listxattr,
-	.lseek = ops_lseek,
-};
+/* What a view that is read and one that is written have in common. */
+#define READ_OPS                                                                            \
+	.init = ops_init, .lookup = op_lookup, .forget = ops_forget,                        \
+	.forget_multi = ops_forget_multi, .getattr = op_getattr, .readlink = op_readlink,   \
+	.open = ops_refuse_open, .read = ops_read, .flush = ops_refuse_open,                \
+	.opendir = ops_refuse_open, .readdir = ops_readdir, .readdirplus = ops_readdirplus, \
+	.statfs = ops_statfs, .getxattr = ops_getxattr, .listxattr = ops_listxattr,         \
+	.lseek = ops_lseek
+
+const struct fuse_lowlevel_ops ops_table = {READ_OPS};
 
 const struct fuse_lowlevel_ops ops_write_table = {
-	.init = ops_init,
-	.lookup = op_lookup,
-	.forget = ops_forget,
-	.forget_multi = ops_forget_multi,
-	.getattr = op_getattr,
-	.readlink = op_readlink,
-	.open = ops_refuse_open,
-	.read = ops_read,
-	.flush = ops_refuse_open,
-	.opendir = ops_refuse_open,
-	.readdir = ops_readdir,
-	.readdirplus = ops_readdirplus,
-	.statfs = ops_statfs,
-	.getxattr = ops_getxattr,
-	.listxattr = ops_listxattr,
-	.lseek = ops_lseek,
+	READ_OPS,
 	.setattr = ops_setattr,
 	.create = ops_create,
 	.mknod = ops_mknod,

@@ -15,33 +15,39 @@ void settle_done(struct settle *s)
 	free(s->nodes);
 }
 
+/* Of list, which has n of that size, one more. NULL: no memory. */
+static void *more_of(void *list, size_t n, size_t *room, size_t size)
+{
+	size_t want = MAX(*room * 2, (size_t)64);
+
+	if (n < *room)
+		return list;
+	list = reallocarray(list, want, size);
+	if (list)
+		*room = want;
+	return list;
+}
+
 static int tell_entry(struct settle *s, uint64_t parent, const char *name)
 {
-	if (s->n_entries == s->entries_room) {
-		size_t room = MAX(s->entries_room * 2, (size_t)64);
-		struct settle_entry *more = reallocarray(s->entries, room, sizeof(*more));
+	struct settle_entry *list =
+		more_of(s->entries, s->n_entries, &s->entries_room, sizeof(*list));
 
-		if (!more)
-			return -ENOMEM;
-		s->entries = more;
-		s->entries_room = room;
-	}
-	s->entries[s->n_entries] = (struct settle_entry){parent, strdup(name)};
-	return s->entries[s->n_entries++].name ? 0 : -ENOMEM;
+	if (!list)
+		return -ENOMEM;
+	s->entries = list;
+	list[s->n_entries] = (struct settle_entry){parent, strdup(name)};
+	return list[s->n_entries++].name ? 0 : -ENOMEM;
 }
 
 static int tell_node(struct settle *s, uint64_t id, bool data)
 {
-	if (s->n_nodes == s->nodes_room) {
-		size_t room = MAX(s->nodes_room * 2, (size_t)64);
-		struct settle_node *more = reallocarray(s->nodes, room, sizeof(*more));
+	struct settle_node *list = more_of(s->nodes, s->n_nodes, &s->nodes_room, sizeof(*list));
 
-		if (!more)
-			return -ENOMEM;
-		s->nodes = more;
-		s->nodes_room = room;
-	}
-	s->nodes[s->n_nodes++] = (struct settle_node){id, data};
+	if (!list)
+		return -ENOMEM;
+	s->nodes = list;
+	list[s->n_nodes++] = (struct settle_node){id, data};
 	return 0;
 }
 
