@@ -80,16 +80,23 @@ of_ssh() {
 	done
 }
 
+# noise SEED BYTES: bytes that no compressor and no difference finds anything in, the same ones at
+# each run: where contents are cut into chunks decides what a difference costs.
+noise() {
+	python3 -c 'import random, sys
+sys.stdout.buffer.write(random.Random(int(sys.argv[1])).randbytes(int(sys.argv[2])))' "$1" "$2"
+}
+
 # insert FILE OFFSET [N]: N random bytes there, written in place
 insert() {
 	python3 - "$@" <<-'END'
-		import os, sys
+		import random, sys
 		path, at = sys.argv[1], int(sys.argv[2])
 		n = int(sys.argv[3]) if len(sys.argv) > 3 else 1024
 		with open(path, 'r+b') as f:
 		    f.seek(at)
 		    rest = f.read()
 		    f.seek(at)
-		    f.write(os.urandom(n) + rest)
+		    f.write(random.Random(at + n).randbytes(n) + rest)
 	END
 }

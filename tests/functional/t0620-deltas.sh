@@ -34,7 +34,7 @@ is_equal() {
 limb create a --provider "ssh:box:$T/a" -q >/dev/null
 
 test_expect 'a large file goes whole the first time' '
-	head -c 100000000 /dev/urandom >"$T/big"
+	noise 1 100000000 >"$T/big"
 	costs a cp "$T/big" "$T/a/big"
 	test "$(cat cost)" -gt 100000000
 	test -n "$(kept)"
@@ -86,8 +86,8 @@ test_expect 'limb-syncd is another one: what it kept is still good' '
 	test "$(cat cost)" -lt 65536
 '
 test_expect 'a rewritten file goes whole' '
-	head -c 3000000 /dev/urandom >"$T/1"
-	head -c 3000001 /dev/urandom >"$T/2"
+	noise 2 3000000 >"$T/1"
+	noise 3 3000001 >"$T/2"
 	costs a mv "$T/1" "$T/a/small"
 	costs a mv "$T/2" "$T/a/small"
 	test "$(cat cost)" -gt 3000000
@@ -95,7 +95,8 @@ test_expect 'a rewritten file goes whole' '
 	is_equal
 '
 test_expect 'so does one that has little in common' '
-	costs a sh -c "head -c 20000000 /dev/urandom >\"$T/a/half\""
+	noise 4 20000000 >"$T/new"
+	costs a cp "$T/new" "$T/a/half"
 	costs a dd if=/dev/urandom of="$T/a/half" bs=1M count=14 conv=notrunc status=none
 	test "$(cat cost)" -gt 14000000
 	is_equal
@@ -112,8 +113,8 @@ test_expect 'a base that the brain does not have' '
 	is_equal
 '
 test_expect 'a base that is another one than was thought' '
-	head -c 4000000 /dev/urandom >"$T/v1"
-	{ head -c 2000000 "$T/v1"; head -c 2000000 /dev/urandom; } >"$T/v2"
+	noise 5 4000000 >"$T/v1"
+	{ head -c 2000000 "$T/v1"; noise 6 2000000; } >"$T/v2"
 	costs a cp "$T/v1" "$T/a/two"
 	old=$(ls -t $(find "$far" "$T" -path "*/signatures/*") | head -n 1)
 	costs a cp "$T/v2" "$T/a/two"

