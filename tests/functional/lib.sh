@@ -152,9 +152,10 @@ as_user() {
 wait_s=30
 ! have sanitizers || wait_s=120
 
+naps=(0.02 0.02 0.03 0.04 0.06 0.08 0.1 0.15 0.2)
 # wait_for [-t SECONDS] CONDITION: polls until the shell code is true.
 wait_for() {
-	local limit_s=$wait_s end -
+	local limit_s=$wait_s end nap n=0 -
 	set +ex
 	if [ "$1" = -t ]; then
 		limit_s=$2
@@ -166,7 +167,10 @@ wait_for() {
 			echo "not true within $limit_s s: $1" >&2
 			return 1
 		fi
-		sleep 0.02
+		# What lasts is looked at less often: asking costs as much as the work that is waited for.
+		nap=${naps[n]}
+		n=$((n + 1 < ${#naps[@]} ? n + 1 : n))
+		sleep "$nap"
 	done
 }
 
