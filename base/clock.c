@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/fault.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "base/util.h"
@@ -27,7 +28,7 @@ static struct timespec now(clockid_t id)
 
 int64_t clock_real_ns(void)
 {
-	return clock_from_timespec(now(CLOCK_REALTIME));
+	return clock_from_timespec(now(CLOCK_REALTIME)) + fault_clock_ns();
 }
 
 uint64_t clock_mono_ns(void)

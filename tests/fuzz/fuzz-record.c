@@ -12,23 +12,25 @@ static bool same_bytes(const void *a, size_t a_len, const void *b, size_t b_len)
 	return a_len == b_len && (a_len == 0 || memcmp(a, b, a_len) == 0);
 }
 
+/* What an operation of its kind has; the rest of a message is not kept. */
 static void same_op(const struct change_op *a, const struct change_op *b)
 {
 	must(a->kind == b->kind && a->node == b->node && a->base_version == b->base_version);
-	if (a->kind != CHANGE_PUT)
-		must(a->parent == b->parent);
-	if (a->kind == CHANGE_MOVE)
-		must(a->to_parent == b->to_parent);
 	if (a->kind == CHANGE_UNLINK)
 		must(a->evidence == b->evidence);
-	if (a->kind == CHANGE_PUT)
-		must(a->has_content == b->has_content);
-	must(same_bytes(a->name, a->name_len, b->name, b->name_len));
-	must(same_bytes(a->to_name, a->to_name_len, b->to_name, b->to_name_len));
+	if (a->kind == CHANGE_MOVE) {
+		must(a->to_parent == b->to_parent);
+		must(same_bytes(a->to_name, a->to_name_len, b->to_name, b->to_name_len));
+	}
+	if (a->kind != CHANGE_PUT) {
+		must(a->parent == b->parent);
+		must(same_bytes(a->name, a->name_len, b->name, b->name_len));
+		return;
+	}
+	must(a->has_content == b->has_content);
 	must(same_bytes(a->attr.target, a->attr.target_len, b->attr.target, b->attr.target_len));
 	must(same_bytes(a->attr.xattrs, a->attr.xattrs_len, b->attr.xattrs, b->attr.xattrs_len));
-	if (a->kind == CHANGE_PUT)
-		must(node_compare(&a->attr, &b->attr, 0) == 0);
+	must(node_compare(&a->attr, &b->attr, 0) == 0);
 }
 
 static void read_change(const uint8_t *data, size_t size)

@@ -389,6 +389,33 @@ static void calls(void)
 		 "{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ping\"}\n");
 }
 
+static void ignoring(void)
+{
+	static const struct {
+		bool person;
+		const char *dir, *text;
+	} files[] = {
+		{false, "", "# all\n*.o\n!keep.o\n/build/\na/**/b\n**/c\nd/**\n"},
+		{false, "a/b", "[a-c]?\n[!x]y\n[[:digit:]]\\*\nspace\\ \r\n"},
+		{true, "", "!a/keep\n\\#x\n\\!y\n"},
+	};
+	static const char *const paths[] = {"a/b/c", "build", "a/keep.o", "d/e/f", "a/b/1*", "#x"};
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+
+	add_byte(&b, ARRAY_SIZE(files));
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		add_byte(&b, files[i].person);
+		add_piece(&b, files[i].dir, strlen(files[i].dir));
+		add_piece(&b, files[i].text, strlen(files[i].text));
+	}
+	add_byte(&b, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(paths); i++) {
+		add_piece(&b, paths[i], strlen(paths[i]));
+		add_byte(&b, i == 1);
+	}
+	put("ignore", "rules", &b);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 2)
@@ -403,5 +430,6 @@ int main(int argc, char **argv)
 	trees();
 	entries();
 	calls();
+	ignoring();
 	return 0;
 }

@@ -5,11 +5,13 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/util.h"
 
 #ifdef LIMB_FAULTS
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -143,6 +145,30 @@ static int exec_again(void *arg)
 	return 99;
 }
 
+static int write_now(const char *path, const char *text)
+{
+	char all[FAULT_NOW_BYTES];
+	cleanup_close int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+	(void)snprintf(all, sizeof(all), "%-*s", FAULT_NOW_BYTES - 1, text);
+	return fd >= 0 && pwrite(fd, all, sizeof(all), 0) == sizeof(all);
+}
+
+/* 20: what is written now holds now, and no longer than it stands there. */
+static int change_now(void)
+{
+	const char *path = getenv("LIMB_FAULT_NOW");
+	int64_t before = clock_real_ns();
+
+	if (!write_now(path, "x.four:cut=EDQUOT clock:-3600") || visit("x.four") != FAULT_CUT ||
+	    visit("x.four") != FAULT_CUT || visit("x.fou") != FAULT_NONE ||
+	    clock_real_ns() > before - 3500ll * 1000000000)
+		return 30;
+	if (!write_now(path, "") || visit("x.four") != FAULT_NONE || clock_real_ns() < before)
+		return 31;
+	return 20;
+}
+
 /* Status 10 + number of the first point that was hit. */
 static int visit_all(void)
 {
@@ -151,7 +177,7 @@ static int visit_all(void)
 	for (int i = 0; i < (int)ARRAY_SIZE(points); i++)
 		if (visit(points[i]) != FAULT_NONE)
 			return 10 + i;
-	return 0;
+	return getenv("LIMB_FAULT_NOW") ? change_now() : 0;
 }
 
 /* LIMB_FAULT is the plan of a program that sets none. */
@@ -187,6 +213,20 @@ static void trace_names_points_once(void **state)
 		scratch_is(scratch, "trace", "x.one\nx.two\nx.three\nx.one\nx.two\nx.three\n"), 1);
 }
 
+static void changes_while_it_runs(void **state)
+{
+	char path[PATH_MAX + 16], now[PATH_MAX + 32];
+	char *variables[] = {now, NULL};
+
+	(void)snprintf(path, sizeof(path), "%s/now", scratch_path);
+	(void)snprintf(now, sizeof(now), "LIMB_FAULT_NOW=%s", path);
+	assert_int_equal(child_run(exec_again, variables), -SIGABRT);
+	assert_true(write_now(path, "x.two:error"));
+	assert_int_equal(child_run(exec_again, variables), 11);
+	assert_true(write_now(path, "nothing"));
+	assert_int_equal(child_run(exec_again, variables), 20);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +240,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(plan_from_environment),
 		cmocka_unit_test(bad_environment_aborts),
 		cmocka_unit_test_setup_teardown(trace_names_points_once, scratch_setup,
+						scratch_teardown),
+		cmocka_unit_test_setup_teardown(changes_while_it_runs, scratch_setup,
 						scratch_teardown),
 	};
 
