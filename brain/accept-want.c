@@ -57,11 +57,16 @@ static int entry_version(struct wanting *w)
 		w->in.wanted = w->e->n;
 		return add(w);
 	}
-	if (memcmp(w->at.n.content.sha256, w->e->n.content.sha256, SHA256_BYTES) == 0)
-		return 0;
-	w->in.kind = INTENT_WRITE;
 	w->in.node = w->at.node;
 	w->in.base = w->in.wanted = w->at.n;
+	/* What was written is what was there: it is newer all the same. */
+	if (memcmp(w->at.n.content.sha256, w->e->n.content.sha256, SHA256_BYTES) == 0) {
+		w->in.kind = INTENT_ATTR;
+		w->in.fields = NODE_FIELD_MTIME;
+		w->in.wanted.mtime_ns = w->e->n.mtime_ns;
+		return add(w);
+	}
+	w->in.kind = INTENT_WRITE;
 	w->in.wanted.content = w->e->n.content;
 	/* What the view had seen, not what has become of it since. */
 	if (w->e->has_base && memcmp(w->e->base.sha256, w->at.n.content.sha256, SHA256_BYTES) != 0)

@@ -27,6 +27,7 @@ struct fact {
 	bool has_alias, has_own;
 	uint64_t alias; /* FACT_GONE: no more there */
 	struct intent_own own;
+	struct intent_names *before; /* own.before */
 	char name[NODE_NAME_MAX];
 };
 #define FACT_GONE (INTENT_MADE - 1)

@@ -9,7 +9,7 @@
 #include "brain/link.h"
 #include "wire/attr.h"
 
-enum { TICK_MS = 200 };
+enum { TICK_MS = 200, GIVEN_MAX = 64 };
 
 /* ---- items ---- */
 
@@ -160,6 +160,14 @@ struct fact *fact_make(struct queue *q, uint64_t id)
 	return f;
 }
 
+static void names_free(struct intent_names *n)
+{
+	for (struct intent_names *next; n; n = next) {
+		next = n->next;
+		free(n);
+	}
+}
+
 void facts_clear(struct queue *q)
 {
 	for (size_t i = 0; q->any_fact && i < BUCKETS; i++) {
@@ -167,6 +175,7 @@ void facts_clear(struct queue *q)
 
 		while ((f = q->facts[i])) {
 			q->facts[i] = f->next;
+			names_free(f->before);
 			free(f);
 		}
 	}
@@ -195,6 +204,32 @@ static void content_of(const Limb__Content *c, struct content_ref *ret)
 	memcpy(ret->sha256, c->sha256.data, SHA256_BYTES);
 }
 
+/* Of a node with several names any may be asked about. Beyond the limit the last ones count. */
+static int keep_name(struct fact *f)
+{
+	struct intent_names *n, **p = &f->before;
+	char *name;
+
+	if (!f->own.at.len)
+		return 0;
+	for (unsigned i = 0; *p; i++) {
+		if (i < GIVEN_MAX) {
+			p = &(*p)->next;
+			continue;
+		}
+		names_free(*p);
+		*p = NULL;
+	}
+	n = malloc(sizeof(*n) + f->own.at.len);
+	if (!n)
+		return -ENOMEM;
+	name = (char *)(n + 1);
+	memcpy(name, f->own.at.name, f->own.at.len);
+	*n = (struct intent_names){f->before, {f->own.at.parent, name, f->own.at.len}};
+	f->own.before = f->before = n;
+	return 0;
+}
+
 int facts_take(struct queue *q, const Limb__IntentEnd *e)
 {
 	const uint64_t alias[2][2] = {{e->made, e->made_node}, {e->gone, e->gone_node}};
@@ -219,6 +254,8 @@ int facts_take(struct queue *q, const Limb__IntentEnd *e)
 	f->own.astray |= e->astray;
 	f->own.dropped |= e->dropped;
 	if (e->name.len && e->name.len <= NODE_NAME_MAX) {
+		if (keep_name(f) < 0)
+			return -ENOMEM;
 		memcpy(f->name, e->name.data, e->name.len);
 		f->own.at = (struct intent_name){e->parent, f->name, (uint16_t)e->name.len};
 	}

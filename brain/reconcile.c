@@ -65,6 +65,9 @@ static bool is_placed(const struct touched *c, const struct intent_own *own,
 		return false;
 	if (own && own->at.len && same_name(&own->at, n))
 		return true;
+	for (const struct intent_names *b = own ? own->before : NULL; b; b = b->next)
+		if (same_name(&b->name, n))
+			return true;
 	/* The brain made it later than that tree was, with all its names: of links only the last
 	 * is remembered. */
 	if (own && own->content && own->dropped && !c->t->node(c->t->userdata, true, node, &was))

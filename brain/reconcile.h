@@ -80,9 +80,15 @@ struct intent {
 	uint64_t view_epoch, view_number; /* the view's entry that it was made from; 0: another's */
 };
 
+struct intent_names {
+	struct intent_names *next;
+	struct intent_name name;
+};
+
 /* What the brain's own earlier changes left of a node. */
 struct intent_own {
-	struct intent_name at; /* the name that they gave it; len 0: none */
+	struct intent_name at;		   /* the name that they gave it last; len 0: none */
+	const struct intent_names *before; /* those that they gave it before that */
 	bool astray;  /* a name that they gave it could not be: they believe it elsewhere */
 	bool dropped; /* they took a name of it away */
 	bool content; /* they made it, or wrote it: */

@@ -135,15 +135,25 @@ static int settle_entries(struct settle *s, struct overlay *ov, struct index_txn
 	return r;
 }
 
+/* Of several names the one that it got last may be gone. */
+static const struct oentry *any_entry(struct overlay *ov, const struct onode *o)
+{
+	const struct oentry *e = o->name ? overlay_entry(ov, o->parent, o->name, strlen(o->name))
+					 : NULL;
+
+	if (e && e->node == o->id)
+		return e;
+	for (size_t i = 0; ov->n_entries && i < ov->n_slots; i++)
+		for (e = ov->entries[i]; e; e = e->next)
+			if (e->node == o->id)
+				return e;
+	return NULL;
+}
+
 /* Its name is newer than it, or lies in what is: nothing else says what it is until then. */
 static bool is_awaited(struct overlay *ov, const struct onode *o)
 {
-	const struct oentry *e;
-
-	if (o->journal || o->links == 0 || !o->name)
-		return false;
-	e = overlay_entry(ov, o->parent, o->name, strlen(o->name));
-	return e && e->node == o->id;
+	return !o->journal && o->links > 0 && any_entry(ov, o);
 }
 
 static int settle_orphans(struct settle *s, struct overlay *ov, uint64_t done)

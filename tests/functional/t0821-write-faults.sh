@@ -1,0 +1,46 @@
+#!/bin/bash
+# Faults of the writable view that random operations found, one by one: each alone, and on purpose.
+. "${0%/*}/brain-lib.sh"
+need fuse
+
+V=$T/state/mnt/w
+R=$T/r
+mkdir "$R"
+echo '{"view": {"write": true}}' >spec.json
+brain_up
+limb create w --provider local --root "$R" --spec spec.json >/dev/null
+wait_for "mountpoint -q $V"
+
+test_expect 'what is written anew is newer, also with the same bytes' '
+	echo same >"$V/same"
+	: >"$V/empty"
+	touch -d 2001-02-03 "$V/same" "$V/empty"
+	limb sync w >/dev/null
+	stat -c %y "$R/same" | grep ^2001
+	echo same >"$V/same"
+	: >"$V/empty"
+	limb sync w >/dev/null
+	for i in "$V" "$R"; do
+		! stat -c %y "$i/same" | grep ^2001
+		! stat -c %y "$i/empty" | grep ^2001
+	done
+'
+# The queue is longer than a round, so that all of it builds on what only waits.
+test_expect 'names of a file go one after the other, and none is the environment'"'"'s' '
+	mkdir "$V/links"
+	for i in $(seq 30); do
+		echo "$i" >"$V/links/one"
+		ln "$V/links/one" "$V/links/two"
+		mv "$V/links/one" "$V/links/three"
+		echo other >"$V/links/four"
+		mv "$V/links/four" "$V/links/three"
+		echo more >"$V/links/five"
+		mv "$V/links/five" "$V/links/two"
+		rm "$V/links/two" "$V/links/three"
+	done
+	limb sync w >/dev/null
+	test -z "$(ls "$R/links")"
+	test "$(status_of w .counts.conflicts)" = 0
+'
+test_expect 'both sides are equal' 'verify_equal w'
+test_done
