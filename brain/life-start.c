@@ -60,8 +60,7 @@ static void revive_status(struct env *env, const struct provider_error *err, jso
 	if (err &&
 	    (strcmp(err->code, "env_unreachable") == 0 || strcmp(err->code, "timed_out") == 0)) {
 		(void)env_set_reason(env, "line_down",
-				     "%s; limbd tries again by itself; what "
-				     "runs there goes on",
+				     "%s; what runs there goes on; limbd tries again by itself",
 				     err->detail);
 		life_done(l, NULL);
 		link_lost(env, err->detail);

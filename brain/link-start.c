@@ -19,7 +19,8 @@ static void hello_late(uv_timer_t *t)
 {
 	struct link *l = container_of(t, struct link, hello_timer);
 
-	(void)env_set_reason(l->env, "line_down", "no word from limb-syncd in %d s; trying again",
+	(void)env_set_reason(l->env, "line_down",
+			     "no word from limb-syncd in %d s; limbd tries again by itself",
 			     HELLO_MS / 1000);
 	link_lost(l->env, "no HELLO in time");
 }
@@ -186,7 +187,8 @@ out:
 	}
 	if (r < 0) {
 		log_warning_errno(r, "environment '%s': cannot start its line", env->name);
-		(void)env_set_reason(env, "line_down", "cannot start '%s': %s", argv[0],
+		(void)env_set_reason(env, "line_down",
+				     "cannot start '%s': %s; limbd tries again by itself", argv[0],
 				     strerror(-r));
 		link_lost(env, "cannot start");
 	}
@@ -204,16 +206,19 @@ static void on_command(struct env *env, const struct provider_error *err, json_t
 		return;
 	}
 	if (err) {
-		(void)env_set_reason(env, "line_down", "%s", err->detail);
+		(void)env_set_reason(env, "line_down", "%s; limbd tries again by itself",
+				     err->detail);
 		link_lost(env, err->detail);
 		return;
 	}
 	argv = provider_argv(json_object_get(answer, "argv"));
 	envp = provider_env(json_object_get(answer, "env"));
 	if (!argv) {
-		(void)env_set_reason(env, "line_down",
-				     "provider '%s' answered `command` without argv",
-				     env->provider);
+		(void)env_set_reason(
+			env, "line_down",
+			"provider '%s' answered `command` without argv; limbd tries again "
+			"by itself",
+			env->provider);
 		link_lost(env, "bad answer of the provider");
 		return;
 	}

@@ -78,7 +78,7 @@ static void link_end(struct env *env, const char *why)
 
 	if (!l)
 		return;
-	log_debug("environment '%s': line ends: %s", env->name, why);
+	log_debug("environment '%s': line ends: %s", env->name, why ? why : "it fell");
 	env->link = NULL;
 	l->ending = true;
 	if (l->up) {
@@ -129,10 +129,11 @@ void link_lost(struct env *env, const char *why)
 		why = env->link->said_line;
 	if (env->link && env->wanted && !env->halted && !env->hostile &&
 	    !env_has_reason(env, "line_down"))
-		(void)env_set_reason(env, "line_down",
-				     "the line to its limb-syncd fell (%s); limbd tries again by "
-				     "itself; what runs there goes on",
-				     why);
+		(void)env_set_reason(
+			env, "line_down",
+			"the line to its limb-syncd fell%s%s; what runs there goes on; "
+			"limbd tries again by itself",
+			why ? ": " : "", why ? why : "");
 	link_end(env, why);
 	link_retry(env);
 	env->attach_failures++;
@@ -336,7 +337,7 @@ static void link_process(struct link *l)
 	if (env->link != l)
 		return;
 	if (r < 0) {
-		link_lost(env, r == -ENOTCONN ? "the line fell" : strerror(-r));
+		link_lost(env, r == -ENOTCONN ? NULL : strerror(-r));
 		return;
 	}
 	if (buf_len(&l->in) == 0 && l->in.cap > IN_KEPT) {

@@ -25,7 +25,7 @@ struct link;
 int link_start(struct env *env);
 /* Ends it; `why` for the log. No retry is made. */
 void link_stop(struct env *env, const char *why);
-/* As when the line fell: ended now, tried again later. */
+/* As when the line fell (`why` is NULL if that is all that is known): ended now, tried again later. */
 void link_lost(struct env *env, const char *why);
 /* Arms the next attempt where a line is wanted and there is none. An attempt that comes while
  * the environment is busy is dropped: who ends being busy calls this. */

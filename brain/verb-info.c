@@ -106,8 +106,8 @@ struct env *verb_attached_env(struct call *call)
 			  env->name);
 	else
 		call_fail(call, "env_unreachable", env->name, "limb status",
-			  "environment '%s' is away%s%s; limbd goes on trying", env->name,
-			  why ? ": " : "", why ? why : "");
+			  "environment '%s' is away: %s", env->name,
+			  why ? why : "its line is being made");
 	return NULL;
 }
 
