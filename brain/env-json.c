@@ -202,6 +202,11 @@ json_t *env_json_inspect(struct env *env)
 	set(o, "limits", limits(env));
 	if (env->handle)
 		set(o, "provider_handle", json_string(env->handle));
+	if (env->forked_from)
+		set(o, "forked_from",
+		    json_pack("{s:O, s:O}", "environment",
+			      json_object_get(env->forked_from, "environment"), "seq",
+			      json_object_get(env->forked_from, "seq")));
 	set(o, "spec", env->spec ? json_incref(env->spec) : json_object());
 	return o;
 }

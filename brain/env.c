@@ -299,6 +299,7 @@ static int env_load_json(struct env *env)
 	env->home_root = text_of(o, "home_root");
 	env->migration = json_incref(json_object_get(o, "migration"));
 	env->left = json_incref(json_object_get(o, "left"));
+	env->forked_from = json_incref(json_object_get(o, "forked_from"));
 	env->frozen = json_is_true(json_object_get(o, "frozen"));
 	env->paused = json_is_true(json_object_get(o, "paused"));
 	env->spec = json_incref(json_object_get(o, "spec"));
@@ -337,6 +338,8 @@ int env_save(struct env *env)
 		(void)json_object_set(o, "migration", env->migration);
 	if (env->left)
 		(void)json_object_set(o, "left", env->left);
+	if (env->forked_from)
+		(void)json_object_set(o, "forked_from", env->forked_from);
 	if (env->content_bytes)
 		(void)json_object_set_new(o, "content_bytes",
 					  json_integer((json_int_t)env->content_bytes));
@@ -525,6 +528,7 @@ void env_free(struct env *env)
 	json_decref(env->unsupported);
 	json_decref(env->migration);
 	json_decref(env->left);
+	json_decref(env->forked_from);
 	free(env->home_root);
 	free(env->staged);
 	free(env->place_dir);
@@ -567,6 +571,16 @@ struct env *env_find(struct brain *b, const char *name)
 	for (struct env *env = b->envs; env; env = env->next)
 		if (strcmp(env->name, name) == 0)
 			return env;
+	return NULL;
+}
+
+struct env *env_parent(const struct env *env)
+{
+	const char *id = json_string_value(json_object_get(env->forked_from, "id"));
+
+	for (struct env *e = id ? env->brain->envs : NULL; e; e = e->next)
+		if (strcmp(e->id_hex, id) == 0)
+			return e;
 	return NULL;
 }
 

@@ -155,6 +155,7 @@ struct env {
 	char *staged;	       /* create --from: where it moves once it is made here; else NULL */
 	json_t *migration;     /* under way, or interrupted: {to, to_incarnation}; may be NULL */
 	json_t *left;	       /* places that it had before; may be NULL */
+	json_t *forked_from;   /* {environment, id, seq, base}: base is the seq here; or NULL */
 	char *home_root;       /* the last --root directory that it had here */
 	uint64_t restore_base; /* TREE_GET leaves out what is as it was at that point; 0: none */
 	bool paused;	       /* a person said so; outlives limbd, as frozen does */
@@ -215,6 +216,7 @@ void env_free_later(struct env *env);
 void env_link_in(struct env *env); /* into brain->envs */
 void env_link_out(struct env *env);
 struct env *env_find(struct brain *b, const char *name);
+struct env *env_parent(const struct env *env); /* of which it is a fork, if that is still there */
 
 /* A place of env as an env of its own, with its journal and without a view, in no list: for
  * a line to it. What is of the place is empty. */

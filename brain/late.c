@@ -17,6 +17,7 @@
 #include "brain/barrier.h"
 #include "brain/commit.h"
 #include "brain/link.h"
+#include "brain/snapshot.h"
 #include "brain/state.h"
 #include "brain/view.h"
 
@@ -57,120 +58,6 @@ static void late_fail(struct late *q, int r, const char *what)
 	log_warning_errno(r, "environment '%s': %s", q->fork->name, what);
 	q->fork->wanted = false;
 	life_end_timer(q->l, fail_go);
-}
-
-/* ---- the tree as it was, as records ---- */
-
-struct snapshot {
-	struct late *q;
-	struct change_op ops[CHANGE_OPS_MAX];
-	size_t n;
-	uint64_t *dirs; /* node ids of the path's directories */
-	size_t cap_dirs;
-	char names[CHANGE_OPS_MAX][NODE_NAME_MAX + 1];
-};
-
-static int snapshot_flush(struct snapshot *s, uint64_t number)
-{
-	struct change c = {.incarnation = s->q->fork->incarnation,
-			   .number = number,
-			   .origin = ORIGIN_BRAIN_,
-			   .ops = s->ops,
-			   .n_ops = s->n};
-	const char *why;
-	uint64_t seq;
-	int r;
-
-	if (!s->n)
-		return 0;
-	r = commit_change(s->q->fork, &c, &seq, &why);
-	s->n = 0;
-	return r;
-}
-
-static void snapshot_put(struct snapshot *s, const struct index_node *n)
-{
-	struct change_op *op = &s->ops[s->n++];
-
-	*op = (struct change_op){.kind = CHANGE_PUT,
-				 .has_content = n->n.type == NODE_TYPE_FILE,
-				 .node = n->id,
-				 .attr = n->n};
-	op->attr.unheld = 0;
-}
-
-static int snapshot_each(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
-			 void *userdata)
-{
-	struct snapshot *s = userdata;
-	struct change_op *op;
-	size_t depth = 0, name = 0;
-	int r;
-
-	for (size_t i = 0; i < len; i++) {
-		if (path[i] == '/') {
-			depth++;
-			name = i + 1;
-		}
-	}
-	if (depth + 2 > s->cap_dirs) {
-		size_t cap = (depth + 2) * 2;
-		uint64_t *p = reallocarray(s->dirs, cap, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		s->dirs = p;
-		s->cap_dirs = cap;
-	}
-	s->dirs[0] = NODE_ROOT;
-	s->dirs[depth + 1] = n->id;
-	if (s->n + 2 > CHANGE_OPS_MAX) {
-		r = snapshot_flush(s, 0);
-		if (r < 0)
-			return r;
-	}
-	if (!same_as)
-		snapshot_put(s, n);
-	memcpy(s->names[s->n], path + name, len - name);
-	op = &s->ops[s->n];
-	*op = (struct change_op){.kind = CHANGE_LINK,
-				 .node = n->id,
-				 .parent = s->dirs[depth],
-				 .name = s->names[s->n],
-				 .name_len = (uint16_t)(len - name)};
-	s->n++;
-	return 0;
-}
-
-static int snapshot_take(struct late *q)
-{
-	struct snapshot *s = calloc(1, sizeof(*s));
-	struct index_node root;
-	struct index_txn *t;
-	int r;
-
-	if (!s)
-		return -ENOMEM;
-	s->q = q;
-	r = env_read_begin(q->parent, &t);
-	if (r < 0) {
-		free(s);
-		return r;
-	}
-	r = index_walk(t, NODE_ROOT, q->parent_seq, snapshot_each, s);
-	if (r == 0)
-		r = snapshot_flush(s, 0);
-	/* With the last one the incarnation's numbers go on where they were. */
-	if (r == 0)
-		r = index_get_node(t, NODE_ROOT, q->parent_seq, &root);
-	if (r == 0) {
-		snapshot_put(s, &root);
-		r = snapshot_flush(s, q->number);
-	}
-	index_read_end(t);
-	free(s->dirs);
-	free(s);
-	return r;
 }
 
 /* ---- hearing it out ---- */
@@ -259,7 +146,7 @@ static void late_begun(int r, uint64_t seq, void *userdata)
 
 	(void)seq;
 	if (r == 0)
-		r = snapshot_take(q);
+		r = snapshot_take(q->fork, q->parent, q->parent_seq, q->number);
 	if (r == 0)
 		r = commit_wait(q->fork, late_ready, q);
 	if (r < 0)
@@ -269,23 +156,8 @@ static void late_begun(int r, uint64_t seq, void *userdata)
 static int late_genesis(struct late *q)
 {
 	struct env *f = q->fork;
-	Limb__Record rec = LIMB__RECORD__INIT;
-	Limb__Genesis g = LIMB__GENESIS__INIT;
-	int r;
+	int r = snapshot_genesis(f, q->parent, q->parent_seq, NULL, NULL);
 
-	g.log_id = (ProtobufCBinaryData){sizeof(f->id), f->id};
-	g.brain_id = (ProtobufCBinaryData){sizeof(f->brain->id), f->brain->id};
-	g.name = f->name;
-	g.parent_log_id = (ProtobufCBinaryData){sizeof(q->parent->id), q->parent->id};
-	g.parent_seq = q->parent_seq;
-	g.kind = (char *)"environment";
-	g.provider = f->provider;
-	g.target = f->target ? f->target : (char *)"";
-	g.spec_json = (char *)"";
-	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
-	rec.body_case = LIMB__RECORD__BODY_GENESIS;
-	rec.genesis = &g;
-	r = commit_submit(f, RECORD_GENESIS, &rec, NULL, NULL);
 	return r < 0 ? r : attach_record(f, f, RECORD_INCARNATION, "fork", late_begun, q);
 }
 

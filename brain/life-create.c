@@ -31,6 +31,7 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 	struct env *env = l->env;
 	struct call *call = take_ptr(&l->call);
 	char name[80], detail[512], code[40], step[300];
+	const char *verb = l->verb;
 
 	(void)err;
 	(void)snprintf(step, sizeof(step), "%s",
@@ -45,7 +46,7 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 	life_discard(env, false);
 	life_free(l);
 	if (call)
-		call_fail(call, code, name, step, "cannot create '%s': %s", name, detail);
+		call_fail(call, code, name, step, "cannot %s '%s': %s", verb, name, detail);
 }
 
 static void fail_now(struct life *l)
@@ -54,7 +55,7 @@ static void fail_now(struct life *l)
 	life_provider_stop(l, "delete", fail_deleted);
 }
 
-static void create_fail(struct life *l, const char *code, const char *detail)
+void life_create_fail(struct life *l, const char *code, const char *detail)
 {
 	(void)snprintf(l->code, sizeof(l->code), "%s", code);
 	if (detail != l->detail)
@@ -141,7 +142,7 @@ static void places_deleted(void *userdata)
 	env->busy = false;
 	l = life_new(env, u->call, "create");
 	if (l)
-		create_fail(l, u->code, u->detail);
+		life_create_fail(l, u->code, u->detail);
 	else if (u->call)
 		call_fail(u->call, "internal", env->name, "limb rm NAME --force", "out of memory");
 	free(u);
@@ -184,8 +185,8 @@ static void create_synced(struct env *env, const struct barrier_result *res, voi
 		return;
 	}
 	if (res->r < 0) {
-		create_fail(l, env->hostile ? "hostile" : life_code(res->r),
-			    env->n_reasons ? env->reasons[0].detail : strerror(-res->r));
+		life_create_fail(l, env->hostile ? "hostile" : life_code(res->r),
+				 env->n_reasons ? env->reasons[0].detail : strerror(-res->r));
 		return;
 	}
 	if (!env->view)
@@ -209,13 +210,14 @@ static void create_sync(struct life *l)
 	l->on_status = create_status;
 	r = barrier_run(l->env, FIRST_SYNC_MS, create_synced, l);
 	if (r < 0)
-		create_fail(l, life_code(r), strerror(-r));
+		life_create_fail(l, life_code(r), strerror(-r));
 }
 
 void create_attached(struct life *l, enum attach_mode mode)
 {
 	if (mode == ATTACH_HOLD) {
-		create_fail(l, "halted", l->env->n_reasons ? l->env->reasons[0].detail : "halted");
+		life_create_fail(l, "halted",
+				 l->env->n_reasons ? l->env->reasons[0].detail : "halted");
 		return;
 	}
 	life_end_timer(l, create_sync);
@@ -223,9 +225,9 @@ void create_attached(struct life *l, enum attach_mode mode)
 
 void create_late(struct life *l)
 {
-	create_fail(l, "env_unreachable",
-		    l->env->n_reasons ? l->env->reasons[0].detail
-				      : "limb-syncd did not answer in 30 s");
+	life_create_fail(l, "env_unreachable",
+			 l->env->n_reasons ? l->env->reasons[0].detail
+					   : "limb-syncd did not answer in 30 s");
 }
 
 void life_finish_create(struct env *env)
@@ -244,7 +246,7 @@ static void create_started(struct life *l, const struct provider_error *err)
 		const char *step = json_string_value(json_array_get(err->next_steps, 0));
 
 		(void)snprintf(l->step, sizeof(l->step), "%s", step ? step : "");
-		create_fail(l, err->code, err->detail);
+		life_create_fail(l, err->code, err->detail);
 		return;
 	}
 	(void)env_save(l->env);
@@ -257,7 +259,7 @@ static void genesis_durable(int r, uint64_t seq, void *userdata)
 
 	(void)seq;
 	if (r < 0)
-		create_fail(l, life_code(r), strerror(-r));
+		life_create_fail(l, life_code(r), strerror(-r));
 	else
 		life_provider_create(l, create_started);
 }
@@ -283,7 +285,7 @@ static void create_genesis(struct life *l)
 	r = commit_submit(env, RECORD_GENESIS, &rec, genesis_durable, l);
 	free(spec);
 	if (r < 0)
-		create_fail(l, life_code(r), strerror(-r));
+		life_create_fail(l, life_code(r), strerror(-r));
 }
 
 /* ---- the copy ---- */
@@ -295,8 +297,9 @@ static void copy_closed(uv_handle_t *h)
 	if (--l->copier_handles)
 		return;
 	if (l->copier_status)
-		create_fail(l, "io_error",
-			    l->detail[0] ? l->detail : "the copy of --from failed; see limbd.log");
+		life_create_fail(l, "io_error",
+				 l->detail[0] ? l->detail
+					      : "the copy of --from failed; see limbd.log");
 	else
 		create_genesis(l);
 }
@@ -545,28 +548,13 @@ static bool judge(struct call *call, struct request *q)
 {
 	struct brain *b = call->brain;
 	const char *from = call_str(call, "from"), *root = call_str(call, "root");
-	const char *provider = call_str(call, "provider"), *why, *colon;
-	cleanup_free char *unknown = NULL;
 	const struct env *other;
+	const char *why;
 	char shown[256];
 
 	q->name = call_str(call, "name");
-	if (!q->name || !text_name_ok(q->name)) {
-		call_fail(
-			call, "usage", NULL, "limb create box",
-			"'%s' is no name for one: 1 to 63 of a-z, 0-9, '_', '-', beginning with a "
-			"letter or digit",
-			q->name ? text_escape_into(shown, sizeof(shown), q->name, strlen(q->name))
-				: "");
+	if (!life_judge_name(call, q->name))
 		return false;
-	}
-	if (env_find(b, q->name)) {
-		call_fail(call, "environment_exists", q->name, "limb inspect NAME",
-			  "there is an environment '%s' already; choose another name, or remove it "
-			  "with: limb rm %s",
-			  q->name, q->name);
-		return false;
-	}
 	if (from && root) {
 		call_fail(call, "usage", q->name, "limb help create",
 			  "--from copies a directory, --root uses one in place: give one of them");
@@ -590,27 +578,13 @@ static bool judge(struct call *call, struct request *q)
 			q->root, other->name);
 		return false;
 	}
-	provider = provider ? provider : "bwrap";
-	colon = strchr(provider, ':');
-	q->provider = colon ? strndup(provider, (size_t)(colon - provider)) : strdup(provider);
-	q->target = colon ? strdup(colon + 1) : NULL;
-	unknown = q->provider ? provider_judge(b, q->provider) : NULL;
-	if (unknown) {
-		call_fail(call, "file_not_found", q->name, "limb help create", "%s", unknown);
+	if (!life_judge_provider(call, q->name, call_str(call, "provider"), &q->provider,
+				 &q->target))
 		return false;
-	}
-	if (q->target && provider_is_here(q->provider)) {
-		call_fail(
-			call, "usage", q->name, "limb create NAME --root DIR",
-			"the provider '%s' takes no target; --root DIR uses a directory in place, "
-			"--from DIR copies one",
-			q->provider);
-		return false;
-	}
 	return judge_spec(call, q);
 }
 
-static int make_root(struct env *env)
+int life_make_root(struct env *env)
 {
 	int r;
 
@@ -651,7 +625,7 @@ void life_create(struct call *call)
 	if (r == 0)
 		r = env_save(env);
 	if (r == 0 && !q.from)
-		r = make_root(env);
+		r = life_make_root(env);
 	if (r == 0)
 		r = env_open(env, true);
 	if (r == 0)

@@ -53,7 +53,8 @@ struct life {
 	void *extra;	/* migrate: its struct */
 	char *old_root; /* rebuild: where the old root was moved to */
 	json_t *answer;
-	uint64_t at; /* rebuild: the point; INDEX_NOW: the newest */
+	uint64_t at;	     /* rebuild: the point; INDEX_NOW: the newest */
+	uint64_t forked_seq; /* fork: the point of the other's log */
 };
 
 struct life *life_new(struct env *env, struct call *call, const char *verb);
@@ -87,6 +88,16 @@ void life_remove_later(struct brain *b, int dir, const char *name);
 void life_finish_create(struct env *env);
 /* create --from to another machine: the environment is made here first, and then moves. */
 int life_stage(struct life *l);
+/* A name that is free; false: answered. */
+bool life_judge_name(struct call *call, const char *name);
+/* PROVIDER[:TARGET], NULL the usual one, in two (malloc'ed); false: answered. */
+bool life_judge_provider(struct call *call, const char *name, const char *provider,
+			 char **ret_provider, char **ret_target);
+int life_make_root(struct env *env); /* limbfs's own, where it has no other */
+/* A create or fork that did not come about: nothing of it stays, and its caller hears why. */
+void life_create_fail(struct life *l, const char *code, const char *detail);
+/* life-rebuild.c: fills what stands empty from the journal, compares both sides, and answers. */
+void rebuild_begin(struct life *l);
 /* What create answers. */
 json_t *life_created(struct env *env, uint64_t took_ms);
 

@@ -42,8 +42,18 @@ static void rebuild_fail_now(struct life *l)
 			  detail);
 }
 
+static bool is_fork(const struct life *l)
+{
+	return strcmp(l->verb, "fork") == 0;
+}
+
 static void rebuild_fail(struct life *l, const char *code, const char *detail)
 {
+	if (is_fork(l)) {
+		l->env->restore_at = INDEX_NOW;
+		life_create_fail(l, code, detail);
+		return;
+	}
 	(void)snprintf(l->code, sizeof(l->code), "%s", code);
 	(void)snprintf(l->detail, sizeof(l->detail), "%s", detail);
 	life_end_timer(l, rebuild_fail_now);
@@ -87,6 +97,19 @@ static void drop_old_roots(struct env *env)
 	(void)closedir(d);
 }
 
+static void fork_view_seen(struct env *env, bool behind, void *userdata)
+{
+	struct life *l = userdata;
+	json_t *result = life_created(env, life_ms(l));
+
+	(void)behind;
+	(void)json_object_set(result, "equal", json_object_get(l->answer, "equal"));
+	if (!json_is_true(json_object_get(l->answer, "equal")))
+		(void)json_object_set(result, "differences",
+				      json_object_get(l->answer, "differences"));
+	life_done(l, result);
+}
+
 static void rebuild_verified(struct env *env, int r, json_t *result, void *userdata)
 {
 	struct life *l = userdata;
@@ -112,7 +135,10 @@ static void rebuild_verified(struct env *env, int r, json_t *result, void *userd
 	(void)env_save(env);
 	if (!env->view)
 		view_start(env);
-	life_done(l, json_incref(l->answer));
+	if (is_fork(l))
+		view_wait_connected(env, fork_view_seen, l);
+	else
+		life_done(l, json_incref(l->answer));
 }
 
 static void rebuild_synced(struct env *env, const struct barrier_result *res, void *userdata)
@@ -244,7 +270,7 @@ static void rebuild_started(struct life *l, const struct provider_error *err)
 		rebuild_fail(l, err->code, err->detail);
 		return;
 	}
-	life_attach(l, "rebuild", true, true, rebuild_attached, rebuild_late);
+	life_attach(l, l->verb, true, true, rebuild_attached, rebuild_late);
 }
 
 /* ---- a fresh root; what stands there goes aside, never away ---- */
@@ -305,24 +331,33 @@ static int fresh_owned_root(struct life *l)
 	return fchmodat(dir, root, 0755, 0) < 0 ? -errno : 0;
 }
 
-static void rebuild_stopped(struct life *l, const struct provider_error *err)
+void rebuild_begin(struct life *l)
 {
 	struct env *env = l->env;
 	int r;
 
-	jobs_lost(env);
-	if (err)
-		log_warning("environment '%s': its old sandbox: %s", env->name, err->detail);
 	/* Until all is back, what is missing there is no deletion: not for a later limbd either. */
 	env->restoring = true;
 	r = env_save(env);
 	if (r == 0)
-		r = env->user_root ? fresh_user_root(l) : fresh_owned_root(l);
+		r = is_fork(l)	     ? life_make_root(env)
+		    : env->user_root ? fresh_user_root(l)
+				     : fresh_owned_root(l);
 	if (r < 0) {
 		rebuild_fail_errno(l, r, "a fresh root cannot be made");
 		return;
 	}
 	life_provider_create(l, rebuild_started);
+}
+
+static void rebuild_stopped(struct life *l, const struct provider_error *err)
+{
+	struct env *env = l->env;
+
+	jobs_lost(env);
+	if (err)
+		log_warning("environment '%s': its old sandbox: %s", env->name, err->detail);
+	rebuild_begin(l);
 }
 
 static void rebuild_old_synced(struct env *env, const struct barrier_result *res, void *userdata)

@@ -15,6 +15,7 @@
 
 /* The verbs' handlers; each answers the call. */
 void life_create(struct call *call);
+void life_fork(struct call *call);
 void life_start(struct call *call);
 void life_stop(struct call *call);
 void life_pause(struct call *call);

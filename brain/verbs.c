@@ -19,6 +19,7 @@ const struct verb verbs[] = {
 	{"file_search", verb_file_search},
 	{"file_stat", verb_file_stat},
 	{"file_write", verb_file_write},
+	{"fork", life_fork},
 	{"input", verb_input},
 	{"inspect", verb_inspect},
 	{"jobs", verb_jobs},

@@ -114,6 +114,12 @@ static const struct verb_flag restore_flags[] = {
 	{0},
 };
 
+static const struct verb_flag fork_flags[] = {
+	{"at", 0, VALUE_POINT, "at", "POINT|consistent", "how it was then (newest)"},
+	{"provider", 0, VALUE_PROVIDER, "provider", "PROVIDER[:TARGET]", "who runs it (as NAME)"},
+	{0},
+};
+
 static const struct verb_flag migrate_flags[] = {
 	{"to", 0, VALUE_PROVIDER, "to", "PROVIDER[:TARGET]", "where it is to live"},
 	{"jobs", 0, VALUE_TEXT, "jobs", "wait|stop|restart", "what becomes of running jobs (wait)"},
@@ -225,6 +231,9 @@ const struct verb verb_table[] = {
 	{"restore", "bring files back as they were at a point", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG, {"paths", VALUE_PATHS, true, "PATH..."}}, restore_flags, NULL,
 		render_restore, "changes/path"},
+	{"fork", "make a new environment from another's journal", HANDLE_DAEMON, EFFECT_CHANGE,
+		{NAME_ARG, {"new", VALUE_NAME, false, "NEW"}}, fork_flags, "equal", render_create,
+		"environment"},
 	{"migrate", "move an environment to another place", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG}, migrate_flags, "equal", render_migrate, "environment"},
 	{"rm", "remove an environment, or a file of one", HANDLE_DAEMON, EFFECT_DESTROY,
