@@ -251,5 +251,7 @@ json_t *env_json_status(struct env *env)
 	set(c, "refused", number(s->refused));
 	set(c, "journal_bytes", number(quota_used(env)));
 	set(o, "counts", c);
+	if (env->warned)
+		set(o, "warned", json_deep_copy(env->warned));
 	return o;
 }

@@ -300,6 +300,7 @@ static int env_load_json(struct env *env)
 	env->migration = json_incref(json_object_get(o, "migration"));
 	env->left = json_incref(json_object_get(o, "left"));
 	env->forked_from = json_incref(json_object_get(o, "forked_from"));
+	env->warned = json_incref(json_object_get(o, "warned"));
 	env->frozen = json_is_true(json_object_get(o, "frozen"));
 	env->paused = json_is_true(json_object_get(o, "paused"));
 	env->spec = json_incref(json_object_get(o, "spec"));
@@ -352,6 +353,8 @@ int env_save(struct env *env)
 	(void)json_object_set(o, "spec", env->spec);
 	(void)json_object_set_new(o, "wanted", json_boolean(env->wanted));
 	(void)json_object_set_new(o, "work_mode", json_boolean(env->work_mode));
+	if (env->warned)
+		(void)json_object_set(o, "warned", env->warned);
 	(void)json_object_set_new(o, "creating", json_boolean(env->creating));
 	put(o, "staged", env->staged);
 	if (env->restoring)
@@ -526,6 +529,7 @@ void env_free(struct env *env)
 	json_decref(env->enforces);
 	json_decref(env->defaults);
 	json_decref(env->unsupported);
+	json_decref(env->warned);
 	json_decref(env->migration);
 	json_decref(env->left);
 	json_decref(env->forked_from);

@@ -97,6 +97,7 @@ struct env {
 	int init_pid;
 	int syncd_host_pid;	     /* limb-syncd as this machine numbers it; 0 not known */
 	json_t *unsupported;	     /* of the last rebuild: [{path, field}]; may be NULL */
+	json_t *warned;		     /* warned.h: [{path, by, seq, at}]; may be NULL */
 	json_t *enforces, *defaults; /* and of limits, and of those that it sets unasked */
 	json_t *isolation;	     /* what the provider's `info` says; may be NULL */
 

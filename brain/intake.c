@@ -9,6 +9,7 @@
 #include "brain/link.h"
 #include "brain/point.h"
 #include "brain/quota.h"
+#include "brain/warned.h"
 #include "journal/pack.h"
 #include "wire/wire.pb-c.h"
 
@@ -224,6 +225,8 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	env->last_number = ec->number;
 	env->taken_number = ec->number;
 	watch_run(env, &c, made, seq);
+	if (made)
+		warned_look(env, &c, seq);
 	r = watch_removals(env, nodes, seq);
 	if (r < 0)
 		return r;

@@ -16,6 +16,7 @@
 #include "brain/verify.h"
 #include "brain/view.h"
 #include "brain/want.h"
+#include "brain/warned.h"
 #include "wire/wire.pb-c.h"
 
 enum {
@@ -575,10 +576,15 @@ static void trust_durable(int r, uint64_t seq, void *userdata)
 		return;
 	}
 	if (env) {
-		env->work_mode = !call_bool(a->call, "off");
+		bool work = !call_bool(a->call, "off"), same = work == env->work_mode;
+
+		env->work_mode = work;
+		warned_clear(env); /* whoever decides has seen what was warned of */
 		(void)env_save(env);
-		view_stop(env);
-		view_start(env);
+		if (!same) { /* else nobody's open files are lost for it */
+			view_stop(env);
+			view_start(env);
+		}
 		call_ok(a->call, json_pack("{s:s, s:s}", "environment", env->name, "mode",
 					   env->work_mode ? "work" : "look"));
 	}

@@ -165,13 +165,14 @@ static bool takes_stdin(const struct args *args, bool tty)
 int exec_client_run(struct client *c, const struct args *args)
 {
 	bool shell = strcmp(args->verb->name, "shell") == 0;
-	bool tty = given(args, "tty") ||
-		   (shell && isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1);
+	bool git = strcmp(args->verb->name, "git") == 0;
+	bool tty = given(args, "tty") || ((shell || (git && !args->json)) &&
+					  isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1);
 	/* With --json a person's terminal is no input that anybody meant. */
 	bool in = takes_stdin(args, tty), detach = given(args, "detach");
 	struct session session = {.client = c, .terminal = -1};
 	struct client_call call = {
-		.method = args->verb->name,
+		.method = git ? "exec" : args->verb->name,
 		.params = args->params,
 		.in_fd = in && !detach ? STDIN_FILENO : -1,
 		.out_fd = STDOUT_FILENO,
@@ -184,6 +185,9 @@ int exec_client_run(struct client *c, const struct args *args)
 	json_t *answer = NULL;
 	int status;
 
+	if (git &&
+	    json_array_insert_new(json_object_get(args->params, "argv"), 0, json_string("git")) < 0)
+		return log_oom(), EXIT_COULD_NOT;
 	/* What a detached job reads comes by `limb input`. */
 	if (json_object_set_new(args->params, "json", json_boolean(args->json)) < 0 ||
 	    json_object_set_new(args->params, "stdin", json_boolean(in || detach)) < 0 ||

@@ -1,5 +1,5 @@
 /*
- * exec-client.h - `limb exec`, shell, attach, wait: stdin, stdout and stderr of a command in an
+ * exec-client.h - `limb exec`, git, shell, attach, wait: stdin, stdout and stderr of a command in an
  * environment, and its status as ours (CLI contract, section 3).
  */
 #ifndef BRIDGE_EXEC_CLIENT_H

@@ -64,6 +64,28 @@ static void remedies(const struct render *r, const json_t *reasons)
 	}
 }
 
+/* Its view is in mode work, and what tools of this machine obey is no longer what it was. */
+static void warnings(const struct render *r, const json_t *env)
+{
+	const json_t *w, *all = json_object_get(env, "warned");
+	size_t i;
+
+	json_array_foreach(all, i, w)
+	{
+		render_text(r, env, "environment");
+		(void)fputs(": warning: it changed ", r->out);
+		render_text(r, w, "path");
+		(void)fputs(", which is obeyed in the view by ", r->out);
+		render_text(r, w, "by");
+		(void)fputc('\n', r->out);
+	}
+	if (json_array_size(all) == 0)
+		return;
+	(void)fputs("  remedy: look at it; then: limb trust ", r->out);
+	render_text(r, env, "environment");
+	(void)fputc('\n', r->out);
+}
+
 /* A slow look at everything, whatever was announced: in a healthy system it finds nothing. */
 static void sweep_line(const struct render *r, const json_t *env, const json_t *counts)
 {
@@ -108,6 +130,7 @@ void render_status(const struct render *r, const json_t *result)
 		const json_t *n = json_object_get(env, "counts");
 
 		remedies(r, json_object_get(env, "reasons"));
+		warnings(r, env);
 		sweep_line(r, env, n);
 		for (size_t k = 0; k < ARRAY_SIZE(counts); k++) {
 			if (integer(n, counts[k].field) <= 0)

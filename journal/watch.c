@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/obeyed.h"
 #include "base/text.h"
 #include "journal/body.h"
 #include "journal/change.h"
@@ -132,7 +133,7 @@ static void tell(struct watch *w, const char *kind, const struct buf *from, cons
 		 uint64_t node)
 {
 	char when[CLOCK_TEXT_MAX];
-	const char *at = clock_format(when, w->rec->time_ns), *type = NULL;
+	const char *at = clock_format(when, w->rec->time_ns), *type = NULL, *obeyed;
 	json_t *o;
 
 	if (w->rec->seq <= w->since)
@@ -158,6 +159,14 @@ static void tell(struct watch *w, const char *kind, const struct buf *from, cons
 					  json_integer((json_int_t)w->body->incarnation));
 		if (w->body->job && *w->body->job)
 			(void)json_object_set_new(o, "job_id", json_string(w->body->job));
+		obeyed = w->body->origin == LIMB__ORIGIN__ORIGIN_ENVIRONMENT &&
+					 strcmp(kind, "remove") != 0 &&
+					 !(strcmp(kind, "create") == 0 && type &&
+					   strcmp(type, "directory") == 0)
+				 ? obeyed_by((const char *)buf_data(path), buf_len(path))
+				 : NULL;
+		if (obeyed)
+			(void)json_object_set_new(o, "obeyed_by", json_string(obeyed));
 	}
 	(void)json_dumpf(o, stdout, JSON_COMPACT);
 	(void)putchar('\n');
