@@ -91,6 +91,11 @@ static bool view_add(struct queue *q, const struct item *it)
 		return set_entry(q, &in->at, node) &&
 		       set_node(q, node, &in->wanted, node == made ? 1 : 0);
 	case INTENT_WRITE:
+		/* Another node has its name as soon as it is made, and counts as this one only when
+		 * its end is recorded. The view holds the name, too. */
+		if (in->view_number && !set_entry(q, &in->at, node))
+			return false;
+		return set_node(q, node, &in->wanted, 0);
 	case INTENT_ATTR: return set_node(q, node, &in->wanted, 0);
 	case INTENT_REMOVE: return set_entry(q, &in->at, 0) && set_node(q, node, NULL, -1);
 	case INTENT_MOVE:

@@ -220,7 +220,8 @@ int change_make(struct overlay *ov, struct index_txn *t, struct accepted *e, str
 struct replay {
 	struct overlay *ov;
 	struct index_txn *t;
-	uint64_t done;
+	uint64_t done, done_at; /* where the index shows that, and no more of the log */
+	bool any;		/* entries that are not over */
 };
 
 /* The directory of a path, and its last component. */
@@ -250,15 +251,43 @@ static int look(struct replay *c, uint64_t parent, const char *name, uint64_t *r
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Is what the path leads to the node that was meant? Then e->node says what it is now. */
-static bool is_meant(struct replay *c, struct accepted *e, uint64_t found)
+/* Under e->node's id, whatever it has become in the journal. */
+static int call_it(struct replay *c, struct accepted *e, uint64_t journal)
+{
+	struct onode *o = overlay_make(c->ov, e->node);
+
+	if (!o)
+		return -ENOMEM;
+	e->journal = journal;
+	overlay_set_journal(c->ov, o, journal);
+	return 0;
+}
+
+/* Is what the path leads to the node that was meant? It may have had no id in the journal when
+ * the entry was made, or one that an APPLY replaced; as long as that one is there, it is it. */
+static int is_meant(struct replay *c, struct accepted *e, uint64_t found)
 {
 	uint64_t journal = overlay_journal(c->ov, found);
+	struct index_node n;
+	int r;
 
-	if (!found || (found != e->node && (!e->journal || journal != e->journal)))
-		return false;
-	e->node = found;
-	return true;
+	if (!found || found == e->node)
+		return found != 0;
+	if (e->journal && journal == e->journal) {
+		e->node = found;
+		return 1;
+	}
+	if (found & OVERLAY_MADE || !journal ||
+	    (e->journal && index_get_node(c->t, e->journal, c->ov->at, &n) >= 0))
+		return 0;
+	/* A file's bytes may be called by its old id; names in a directory are by the new one. */
+	if (overlay_node(c->ov, c->t, found, &n) < 0 || n.n.type != NODE_TYPE_FILE ||
+	    overlay_find(c->ov, found)) {
+		e->node = found;
+		return 1;
+	}
+	r = call_it(c, e, journal);
+	return r < 0 ? r : 1;
 }
 
 static int replay_entry(struct replay *c, struct accepted *e)
@@ -285,20 +314,18 @@ static int replay_entry(struct replay *c, struct accepted *e)
 		 * its name leads to now is what a version before it has become. */
 		if (found && found != e->node && overlay_journal(c->ov, found))
 			e->journal = overlay_journal(c->ov, found);
-		if (found != e->node && e->journal) {
-			struct onode *o = overlay_make(c->ov, e->node);
-
-			if (!o)
-				return -ENOMEM;
-			overlay_set_journal(c->ov, o, e->journal);
-		}
+		if (found != e->node && e->journal)
+			r = call_it(c, e, e->journal);
 		break;
 	default:
 		if (!p.name && e->node != NODE_ROOT)
 			return 0;
-		if (p.name && !is_meant(c, e, found))
+		r = p.name ? is_meant(c, e, found) : 1;
+		if (r == 0)
 			return 0;
 	}
+	if (r < 0)
+		return r;
 	r = apply(c->ov, c->t, e, &p);
 	return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
@@ -312,15 +339,19 @@ static int replay_one(const struct accepted *e, void *userdata)
 		c->ov->last_change = e->number;
 	if (e->node & OVERLAY_MADE)
 		c->ov->next_id = MAX(c->ov->next_id, e->node + 1);
-	return e->number <= c->done || e->kind == ACCEPTED_DONE ? 0 : replay_entry(c, &copy);
+	if (e->kind == ACCEPTED_DONE || e->number <= c->done)
+		return 0;
+	return replay_entry(c, &copy);
 }
 
 static int find_done(const struct accepted *e, void *userdata)
 {
 	struct replay *c = userdata;
 
-	if (e->kind == ACCEPTED_DONE)
-		c->done = MAX(c->done, e->done);
+	if (e->kind == ACCEPTED_DONE && e->done > c->done) {
+		c->done = e->done;
+		c->done_at = e->base_seq;
+	}
 	return 0;
 }
 
@@ -381,6 +412,20 @@ static void look_after_nodes(struct overlay *ov)
 		}
 }
 
+/* What came when nothing waited saw all that was over, and nobody had written that down. */
+static int find_first(const struct accepted *e, void *userdata)
+{
+	struct replay *c = userdata;
+
+	if (c->any || e->number <= c->done || e->kind == ACCEPTED_DONE)
+		return 0;
+	c->done_at = MAX(c->done_at, e->base_seq);
+	c->any = true;
+	return 0;
+}
+
+/* limbd may be ahead of what it has said. The entries were made one after the other on the tree
+ * of what was over then, so they are replayed on that. */
 int change_replay(struct overlay *ov)
 {
 	struct replay c = {.ov = ov};
@@ -390,11 +435,16 @@ int change_replay(struct overlay *ov)
 	ov->next_id = OVERLAY_MADE + 1;
 	r = intent_replay(ov->log, find_done, &c);
 	if (r >= 0)
+		r = intent_replay(ov->log, find_first, &c);
+	if (r >= 0)
 		r = source_begin(ov->fs->source, &c.t, &seq);
 	if (r < 0)
 		return r;
 	ov->done = c.done;
+	/* An index that was begun anew may have less. */
+	ov->at = c.done_at && c.done_at < seq ? c.done_at : INDEX_NOW;
 	r = intent_replay(ov->log, replay_one, &c);
+	ov->at = INDEX_NOW;
 	source_end(ov->fs->source, c.t);
 	look_after_nodes(ov);
 	if (r >= 0)

@@ -88,13 +88,13 @@ static int tell_round(struct follow *f, uint64_t wanted)
 }
 
 /* What is over leaves the overlay; the same order as above. */
-static int settle_round(struct follow *f, uint64_t done)
+static int settle_round(struct follow *f, uint64_t done, uint64_t at)
 {
 	struct settle s;
 	int r;
 
 	settle_init(&s);
-	r = settle_gather(&s, f->fs->overlay, done);
+	r = settle_gather(&s, f->fs->overlay, done, at);
 	for (size_t i = 0; i < s.n_entries; i++)
 		(void)fuse_lowlevel_notify_inval_entry(
 			f->se, s.entries[i].parent, s.entries[i].name, strlen(s.entries[i].name));
@@ -110,7 +110,8 @@ static int settle_round(struct follow *f, uint64_t done)
 /* ---- the thread ---- */
 
 /* False: it is time to end. After a failure there is no news to wait for. */
-static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted, uint64_t *ret_done)
+static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted, uint64_t *ret_done,
+		       uint64_t *ret_done_at)
 {
 	struct timespec until;
 	bool go_on;
@@ -130,6 +131,7 @@ static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted, uint
 	f->asked = false;
 	*ret_wanted = MAX(f->wanted, f->done_at);
 	*ret_done = f->done;
+	*ret_done_at = f->done_at;
 	(void)pthread_mutex_unlock(&f->lock);
 	return go_on;
 }
@@ -138,13 +140,13 @@ static void *run(void *userdata)
 {
 	struct follow *f = userdata;
 	struct log_limit limit = {0};
-	uint64_t wanted, done;
+	uint64_t wanted, done, done_at;
 	int r = 0;
 
-	while (next_round(f, r < 0, &wanted, &done)) {
+	while (next_round(f, r < 0, &wanted, &done, &done_at)) {
 		r = tell_round(f, wanted);
 		if (r >= 0 && f->fs->overlay)
-			r = settle_round(f, done);
+			r = settle_round(f, done, done_at);
 		if (r >= 0)
 			f->seen(f->since, f->userdata);
 		else if (log_limited(&limit, 3, 10000))

@@ -360,7 +360,7 @@ int overlay_lookup(struct overlay *ov, struct index_txn *t, uint64_t dir, const 
 	journal = overlay_journal(ov, dir);
 	if (!journal)
 		return -ENOENT;
-	r = index_lookup(t, journal, name, len, INDEX_NOW, &node);
+	r = index_lookup(t, journal, name, len, ov->at, &node);
 	if (r < 0)
 		return r;
 	*ret = overlay_shown(ov, node);
@@ -379,7 +379,8 @@ int overlay_node(struct overlay *ov, struct index_txn *t, uint64_t id, struct in
 	}
 	if (!journal)
 		return -ESTALE;
-	r = index_last_node(t, journal, ret);
+	r = ov->at == INDEX_NOW ? index_last_node(t, journal, ret)
+				: index_get_node(t, journal, ov->at, ret);
 	if (r < 0)
 		return r;
 	ret->id = id;
@@ -542,6 +543,7 @@ int overlay_new(struct fs *fs, int env_fd, struct overlay **ret)
 	if (!ov)
 		return -ENOMEM;
 	ov->fs = fs;
+	ov->at = INDEX_NOW;
 	ov->n_slots = SLOTS;
 	(void)pthread_rwlockattr_init(&attr);
 	(void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
@@ -580,6 +582,7 @@ void overlay_free(struct overlay *ov)
 		}
 	}
 	free(ov->old);
+	free(ov->told);
 	free(ov->entries);
 	free(ov->nodes);
 	free(ov->journals);

@@ -99,9 +99,14 @@ struct overlay {
 	struct oentry **entries;
 	size_t n_slots, n_nodes, n_entries, n_written;
 	uint64_t next_id;
+	uint64_t at;	      /* of the index: INDEX_NOW, but while the log is replayed */
 	uint64_t done;	      /* up to this all is over */
 	uint64_t last_change; /* number of the last entry that is one */
 	uint64_t staged_bytes;
+	struct told { /* by limbd, and not taken yet: all up to number is over, as of `at` */
+		uint64_t number, at;
+	} * told;
+	size_t n_told, told_room;
 	struct old_data { /* of versions that a newer one replaced; limbd may not have read them */
 		uint64_t number, size_bytes;
 	} * old;

@@ -234,19 +234,49 @@ static uint64_t before_stages(struct overlay *ov, uint64_t done)
 	return done;
 }
 
-int settle_gather(struct settle *s, struct overlay *ov, uint64_t done)
+/* What was told is kept until it can be taken: a replay begins with a pair of these. */
+static int keep_told(struct overlay *ov, uint64_t done, uint64_t at)
+{
+	struct told *list;
+
+	if (ov->n_told && done <= ov->told[ov->n_told - 1].number)
+		return 0;
+	list = more_of(ov->told, ov->n_told, &ov->told_room, sizeof(*list));
+	if (!list)
+		return -ENOMEM;
+	ov->told = list;
+	list[ov->n_told++] = (struct told){done, at};
+	return 0;
+}
+
+/* The last one up to `limit`; false: there is none. */
+static bool take_told(struct overlay *ov, uint64_t limit, struct told *ret)
+{
+	size_t n = 0;
+
+	while (n < ov->n_told && ov->told[n].number <= limit)
+		*ret = ov->told[n++];
+	ov->n_told -= n;
+	memmove(ov->told, ov->told + n, ov->n_told * sizeof(ov->told[0]));
+	return n > 0;
+}
+
+int settle_gather(struct settle *s, struct overlay *ov, uint64_t done, uint64_t at)
 {
 	struct accepted e = {.kind = ACCEPTED_DONE, .path = "", .to_path = ""};
 	struct index_txn *t;
+	struct told told;
 	uint64_t seq;
 	int r = 0;
 
 	overlay_lock(ov);
-	done = before_stages(ov, done);
-	if (done > intent_last(ov->log) || done <= ov->done) {
+	if (done <= intent_last(ov->log) && done > ov->done)
+		r = keep_told(ov, done, at);
+	if (r < 0 || !take_told(ov, before_stages(ov, done), &told)) {
 		overlay_unlock(ov);
-		return 0;
+		return r;
 	}
+	done = told.number;
 	if (ov->done >= ov->last_change) { /* what came since says so itself */
 		ov->done = done;
 		overlay_unlock(ov);
@@ -265,7 +295,7 @@ int settle_gather(struct settle *s, struct overlay *ov, uint64_t done)
 		ov->done = done;
 		overlay_drop_old(ov, done);
 		e.done = done;
-		e.base_seq = seq;
+		e.base_seq = told.at;
 		/* Without it the next limb-fs only asks limbd again. */
 		(void)intent_append(ov->log, &e);
 		intent_done(ov->log, done);

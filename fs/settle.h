@@ -2,7 +2,7 @@
  * settle.h - what is over leaves the overlay: limbd has said so, and the index shows it.
  *
  *	settle_init(&s);
- *	settle_gather(&s, ov, done);		takes and releases the lock
+ *	settle_gather(&s, ov, done, at);	takes and releases the lock
  *	... tell the kernel of s.entries and s.nodes, without it ...
  *	settle_done(&s);
  */
@@ -30,7 +30,7 @@ struct settle {
 
 void settle_init(struct settle *s);
 void settle_done(struct settle *s);
-/* All up to number `done` is over, and in the index. */
-int settle_gather(struct settle *s, struct overlay *ov, uint64_t done);
+/* All up to number `done` is over, and in the index at position `at`. */
+int settle_gather(struct settle *s, struct overlay *ov, uint64_t done, uint64_t at);
 
 #endif
