@@ -1,27 +1,22 @@
 /* Create: names and roots judged, the copy of --from, the sandbox, the first sync. */
 #include "brain/life-impl.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "brain/barrier.h"
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/migrate.h"
 #include "brain/provider.h"
-#include "brain/quota.h"
-#include "brain/rules.h"
 #include "brain/state.h"
 #include "brain/view.h"
 #include "journal/record.pb-c.h"
 
 enum {
 	FIRST_SYNC_MS = 24 * 3600 * 1000,
-	SPEC_MAX = 1 << 20,
 };
 
 /* ---- failing: nothing stays ---- */
@@ -29,7 +24,7 @@ enum {
 static void fail_deleted(struct life *l, const struct provider_error *err)
 {
 	struct env *env = l->env;
-	struct call *call = take_ptr(&l->call);
+	struct call *call = take_ptr(&l->call), *rm = l->given_up;
 	char name[80], detail[512], code[40], step[300];
 	const char *verb = l->verb;
 
@@ -47,6 +42,9 @@ static void fail_deleted(struct life *l, const struct provider_error *err)
 	life_free(l);
 	if (call)
 		call_fail(call, code, name, step, "cannot %s '%s': %s", verb, name, detail);
+	if (rm)
+		call_ok(rm, json_pack("{s:s, s:b, s:b}", "environment", name, "removed", 1,
+				      "journal_kept", 0));
 }
 
 static void fail_now(struct life *l)
@@ -63,6 +61,55 @@ void life_create_fail(struct life *l, const char *code, const char *detail)
 	l->env->wanted = false;
 	l->on_status = NULL;
 	life_end_timer(l, fail_now);
+}
+
+/* ---- giving up: somebody no longer wants it ---- */
+
+/* At the beginning of each step; true: there is none. */
+static bool given_up(struct life *l)
+{
+	if (!l->unwanted)
+		return false;
+	(void)snprintf(l->step, sizeof(l->step), "limb ls");
+	life_create_fail(l, "conflict",
+			 l->given_up ? "it was removed before it was finished"
+				     : "it was interrupted; nothing of it stays");
+	return true;
+}
+
+static void give_up(struct life *l)
+{
+	l->unwanted = true;
+	if (l->copying)
+		(void)uv_process_kill(&l->copier, SIGTERM); /* copy_closed() is next */
+	else if (l->on_status)
+		link_stop(l->env, "given up"); /* create_synced() is next */
+	else if (l->attached) {
+		l->attached = NULL;
+		(void)given_up(l);
+	} /* else a step of moments, or a provider's with its deadline */
+}
+
+bool life_give_up(struct env *env, struct call *call)
+{
+	struct life *l = env->busy ? env->life : NULL;
+
+	if (!l || strcmp(l->verb, "create") != 0 || l->unwanted)
+		return false;
+	l->given_up = call;
+	give_up(l);
+	return true;
+}
+
+/* A client that is only gone is another matter: what it began is finished. */
+static void create_cancelled(struct call *call)
+{
+	const char *name = call_str(call, "name");
+	struct env *env = name && call->client ? env_find(call->brain, name) : NULL;
+	struct life *l = env && env->busy ? env->life : NULL;
+
+	if (l && l->call == call && !l->unwanted)
+		give_up(l);
 }
 
 /* ---- the first sync ---- */
@@ -94,6 +141,10 @@ static void create_over(struct life *l)
 {
 	struct env *env = l->env;
 
+	if (given_up(l))
+		return;
+	if (l->call)
+		l->call->on_cancel = NULL;
 	env->first_sync_done = true;
 	if (env->staged) {
 		struct call *call = take_ptr(&l->call);
@@ -178,6 +229,8 @@ static void create_synced(struct env *env, const struct barrier_result *res, voi
 	struct life *l = userdata;
 
 	l->on_status = NULL;
+	if (given_up(l))
+		return;
 	if (res->r < 0 && res->r == -ENOTCONN && !env->hostile && !env->halted) {
 		/* The line fell and is tried again: the sync goes on by itself. */
 		l->attached = NULL;
@@ -207,6 +260,8 @@ static void create_sync(struct life *l)
 {
 	int r;
 
+	if (given_up(l))
+		return;
 	l->on_status = create_status;
 	r = barrier_run(l->env, FIRST_SYNC_MS, create_synced, l);
 	if (r < 0)
@@ -249,6 +304,8 @@ static void create_started(struct life *l, const struct provider_error *err)
 		life_create_fail(l, err->code, err->detail);
 		return;
 	}
+	if (given_up(l))
+		return;
 	(void)env_save(l->env);
 	life_attach(l, "create", true, false, create_attached, create_late);
 }
@@ -295,6 +352,9 @@ static void copy_closed(uv_handle_t *h)
 	struct life *l = h->data;
 
 	if (--l->copier_handles)
+		return;
+	l->copying = false;
+	if (given_up(l))
 		return;
 	if (l->copier_status)
 		life_create_fail(l, "io_error",
@@ -405,186 +465,12 @@ static int create_copy(struct life *l, const char *from)
 		copy_maybe_over(l);
 		return 0;
 	}
+	l->copying = true;
 	(void)uv_read_start((uv_stream_t *)&l->copier_out, copy_alloc, copy_read);
 	return 0;
 }
 
-/* ---- judging the request ---- */
-
-static bool beneath(const char *path, const char *dir)
-{
-	size_t n = strlen(dir);
-
-	return strncmp(path, dir, n) == 0 &&
-	       (path[n] == '/' || path[n] == 0 || strcmp(dir, "/") == 0);
-}
-
-const char *life_judge_dir(struct brain *b, const char *dir, char **ret)
-{
-	struct stat st;
-	char *real;
-
-	real = realpath(dir, NULL);
-	if (!real)
-		return errno == ENOENT ? "that directory does not exist; make it first"
-				       : strerror(errno);
-	*ret = real;
-	if (stat(real, &st) < 0)
-		return strerror(errno);
-	if (!S_ISDIR(st.st_mode))
-		return "that is not a directory; choose one";
-	if (faccessat(AT_FDCWD, real, R_OK | X_OK, AT_EACCESS) < 0)
-		return "that may not be read, or not entered, by you; choose another, or have its "
-		       "owner allow it";
-	if (strcmp(real, "/") == 0)
-		return "the whole machine cannot be an environment's root; choose a directory in "
-		       "it";
-	if (beneath(real, b->state_dir) || beneath(b->state_dir, real))
-		return "it and limbfs's own state directory contain each other; choose another, or "
-		       "another --state";
-	if (beneath(real, b->mount_dir) || beneath(b->mount_dir, real))
-		return "it and the mount contain each other; choose another, or another mount "
-		       "with: limb up --mount";
-	return NULL;
-}
-
-const struct env *life_root_taken(struct brain *b, const char *root)
-{
-	for (struct env *e = b->envs; e; e = e->next)
-		if (e->user_root && (beneath(root, e->user_root) || beneath(e->user_root, root)))
-			return e;
-	return NULL;
-}
-
-struct request {
-	const char *name;
-	char *from, *root, *provider, *target;
-	json_t *spec;
-};
-
-static void request_done(struct request *q)
-{
-	free(q->from);
-	free(q->root);
-	free(q->provider);
-	free(q->target);
-	json_decref(q->spec);
-}
-
-/* What limbd itself takes from the spec; the rest is the provider's to judge. */
-static bool judge_settings(struct call *call, json_t *spec)
-{
-	const char *why = rules_judge(spec);
-	json_t *env = json_object_get(spec, "env"), *limit = json_object_get(spec, "watch_limit");
-	const char *name;
-	json_t *value;
-	bool ok = !env || json_is_object(env);
-
-	json_object_foreach(env, name, value)
-		ok = ok && *name && !strchr(name, '=') && strncmp(name, "LIMB_", 5) != 0 &&
-		     json_is_string(value) &&
-		     strlen(json_string_value(value)) == json_string_length(value);
-	if (!ok) {
-		call_fail(
-			call, "usage", call_str(call, "name"), NULL,
-			"the spec's `env` is an object of variables, {\"NAME\": \"value\"}; names "
-			"that begin with LIMB_ are limbfs's own");
-		return false;
-	}
-	if (!why)
-		why = quota_judge_spec(spec);
-	if (why) {
-		call_fail(call, "usage", call_str(call, "name"), NULL, "%s", why);
-		return false;
-	}
-	value = json_object_get(spec, "view");
-	if (value &&
-	    !(json_is_object(value) && (!json_object_get(value, "write") ||
-					json_is_boolean(json_object_get(value, "write"))))) {
-		call_fail(call, "usage", call_str(call, "name"), NULL,
-			  "the spec's `view` is an object, {\"write\": true}");
-		return false;
-	}
-	if (limit && !(json_is_integer(limit) && json_integer_value(limit) >= 0 &&
-		       json_integer_value(limit) <= UINT32_MAX)) {
-		call_fail(
-			call, "usage", call_str(call, "name"), NULL,
-			"the spec's `watch_limit` is a number of watches; 0 is the kernel's limit");
-		return false;
-	}
-	return true;
-}
-
-/* --spec FILE: one JSON object, at most SPEC_MAX bytes. */
-static bool judge_spec(struct call *call, struct request *q)
-{
-	_cleanup_(buf_done) struct buf b = BUF_INIT(SPEC_MAX);
-	const char *file = call_str(call, "spec");
-	json_error_t e = {.text = ""};
-	int r;
-
-	/* limb sends the object; another client may name the file. */
-	if (json_is_object(json_object_get(call->params, "spec"))) {
-		q->spec = json_deep_copy(json_object_get(call->params, "spec"));
-		return judge_settings(call, q->spec);
-	}
-	if (!file) {
-		q->spec = json_object();
-		return true;
-	}
-	r = file_read(AT_FDCWD, file, &b);
-	if (r == 0)
-		q->spec = json_loadb((const char *)buf_data(&b), buf_len(&b),
-				     JSON_REJECT_DUPLICATES, &e);
-	if (json_is_object(q->spec))
-		return judge_settings(call, q->spec);
-	call_fail(call, "usage", q->name, NULL,
-		  "the spec '%s' is not one JSON object%s%s (line %d)", file, r < 0 ? ": " : "",
-		  r < 0 ? strerror(-r) : "", e.line);
-	return false;
-}
-
-static bool judge(struct call *call, struct request *q)
-{
-	struct brain *b = call->brain;
-	const char *from = call_str(call, "from"), *root = call_str(call, "root");
-	const struct env *other;
-	const char *why;
-	char shown[256];
-
-	q->name = call_str(call, "name");
-	if (!life_judge_name(call, q->name))
-		return false;
-	if (from && root) {
-		call_fail(call, "usage", q->name, "limb help create",
-			  "--from copies a directory, --root uses one in place: give one of them");
-		return false;
-	}
-	if (from || root) {
-		const char *dir = from ? from : root;
-
-		why = life_judge_dir(b, dir, from ? &q->from : &q->root);
-		if (why) {
-			call_fail(call, "invalid_path", q->name, NULL, "'%s': %s",
-				  text_escape_into(shown, sizeof(shown), dir, strlen(dir)), why);
-			return false;
-		}
-	}
-	other = q->root ? life_root_taken(b, q->root) : NULL;
-	if (other) {
-		call_fail(
-			call, "invalid_path", q->name, NULL,
-			"'%s' and the root of environment '%s' contain each other; choose another",
-			q->root, other->name);
-		return false;
-	}
-	if (!life_judge_provider(call, q->name, call_str(call, "provider"), &q->provider,
-				 &q->target))
-		return false;
-	return judge_spec(call, q);
-}
-
-int life_make_root(struct env *env)
+static int make_root(struct env *env)
 {
 	int r;
 
@@ -599,12 +485,12 @@ int life_make_root(struct env *env)
 
 void life_create(struct call *call)
 {
-	struct request q = {0};
+	struct life_request q = {0};
 	struct env *env = NULL;
 	struct life *l;
 	int r;
 
-	if (!judge(call, &q))
+	if (!life_judge(call, &q))
 		goto out;
 	r = env_new(call->brain, q.name, &env);
 	if (r < 0)
@@ -639,6 +525,7 @@ void life_create(struct call *call)
 		life_discard(env, false);
 		goto out;
 	}
+	call->on_cancel = create_cancelled;
 	l->copied = q.from != NULL;
 	if (q.from)
 		(void)create_copy(l, q.from);
@@ -653,5 +540,5 @@ fail:
 	call_fail(call, life_code(r), q.name, "limb doctor", "cannot create '%s' in '%s': %s",
 		  q.name, call->brain->state_dir, strerror(-r));
 out:
-	request_done(&q);
+	life_request_done(&q);
 }

@@ -44,6 +44,9 @@ struct life {
 	char *from;
 	char line[512];
 	size_t line_n;
+	bool copying;
+	bool unwanted;	       /* create: it ends at its next step, and nothing stays */
+	struct call *given_up; /* by this `rm --force`, which waits for that */
 
 	/* failure on the way */
 	char code[40];
@@ -88,24 +91,36 @@ void life_remove_later(struct brain *b, int dir, const char *name);
 void life_finish_create(struct env *env);
 /* create --from to another machine: the environment is made here first, and then moves. */
 int life_stage(struct life *l);
-/* A name that is free; false: answered. */
-bool life_judge_name(struct call *call, const char *name);
-/* PROVIDER[:TARGET], NULL the usual one, in two (malloc'ed); false: answered. */
-bool life_judge_provider(struct call *call, const char *name, const char *provider,
-			 char **ret_provider, char **ret_target);
 int life_make_root(struct env *env); /* limbfs's own, where it has no other */
 /* A create or fork that did not come about: nothing of it stays, and its caller hears why. */
 void life_create_fail(struct life *l, const char *code, const char *detail);
 /* life-rebuild.c: fills what stands empty from the journal, compares both sides, and answers. */
 void rebuild_begin(struct life *l);
+/* A create under way ends, and the call (rm) is answered when nothing of it is left. False:
+ * none is. */
+bool life_give_up(struct env *env, struct call *call);
 /* What create answers. */
 json_t *life_created(struct env *env, uint64_t took_ms);
 
-/* life-create.c */
+/* life-judge.c */
+/* A name that is free; false: answered. */
+bool life_judge_name(struct call *call, const char *name);
+/* PROVIDER[:TARGET], NULL the usual one, in two (malloc'ed); false: answered. */
+bool life_judge_provider(struct call *call, const char *name, const char *provider,
+			 char **ret_provider, char **ret_target);
+struct life_request {
+	const char *name;
+	char *from, *root, *provider, *target;
+	json_t *spec;
+};
+/* Fills it in; false: the call is answered. Done with in either case. */
+bool life_judge(struct call *call, struct life_request *q);
+void life_request_done(struct life_request *q);
 /* A directory that may become, or be copied to, a root; realpath in *ret. NULL or a sentence. */
 const char *life_judge_dir(struct brain *b, const char *dir, char **ret);
 /* The environment with a --root that is root, above or beneath it; NULL: none. */
 const struct env *life_root_taken(struct brain *b, const char *root);
+/* life-create.c */
 void create_attached(struct life *l, enum attach_mode mode);
 void create_late(struct life *l);
 

@@ -167,10 +167,14 @@ static void remove_synced(struct env *env, const struct barrier_result *res, voi
 
 void life_remove(struct call *call)
 {
-	struct env *env = life_env(call, false);
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
 	struct barrier_result none = {.r = -ENOTCONN};
 	struct life *l;
 
+	if (env && call_bool(call, "force") && life_give_up(env, call))
+		return;
+	env = life_env(call, false);
 	if (!env)
 		return;
 	l = life_new(env, call, "rm");

@@ -157,64 +157,19 @@ struct env *life_env(struct call *call, bool may_be_busy)
 	if (env->busy && !may_be_busy && life_defer(call, env))
 		return NULL;
 	if (env->busy && !may_be_busy) {
-		call_fail_with(
-			call, "conflict", json_pack("{s:i}", "retry_after_ms", 1000), name,
-			"limb status",
-			"environment '%s' is busy with another %s; try again when that is over",
-			name, env->life ? ((struct life *)env->life)->verb : "operation");
+		const struct life *l = env->life;
+		bool create = l && strcmp(l->verb, "create") == 0;
+
+		call_fail_with(call, "conflict", json_pack("{s:i}", "retry_after_ms", 1000), name,
+			       create ? "limb rm NAME --force" : "limb status",
+			       create ? "environment '%s' is not made yet, its %s is under way; "
+					"try again when that is over, or give it up"
+				      : "environment '%s' is busy with another %s; try again when "
+					"that is over",
+			       name, l ? l->verb : "operation");
 		return NULL;
 	}
 	return env;
-}
-
-/* ---- a new one ---- */
-
-bool life_judge_name(struct call *call, const char *name)
-{
-	char shown[256];
-
-	if (!name || !text_name_ok(name)) {
-		call_fail(
-			call, "usage", NULL, "limb create box",
-			"'%s' is no name for one: 1 to 63 of a-z, 0-9, '_', '-', beginning with a "
-			"letter or digit",
-			name ? text_escape_into(shown, sizeof(shown), name, strlen(name)) : "");
-		return false;
-	}
-	if (env_find(call->brain, name)) {
-		call_fail(call, "environment_exists", name, "limb inspect NAME",
-			  "there is an environment '%s' already; choose another name, or remove it "
-			  "with: limb rm %s",
-			  name, name);
-		return false;
-	}
-	return true;
-}
-
-bool life_judge_provider(struct call *call, const char *name, const char *provider,
-			 char **ret_provider, char **ret_target)
-{
-	cleanup_free char *unknown = NULL;
-	const char *colon;
-
-	provider = provider ? provider : "bwrap";
-	colon = strchr(provider, ':');
-	*ret_provider = colon ? strndup(provider, (size_t)(colon - provider)) : strdup(provider);
-	*ret_target = colon ? strdup(colon + 1) : NULL;
-	unknown = *ret_provider ? provider_judge(call->brain, *ret_provider) : NULL;
-	if (unknown) {
-		call_fail(call, "file_not_found", name, "limb help create", "%s", unknown);
-		return false;
-	}
-	if (*ret_target && provider_is_here(*ret_provider)) {
-		call_fail(
-			call, "usage", name, "limb create NAME --root DIR",
-			"the provider '%s' takes no target; --root DIR uses a directory in place, "
-			"--from DIR copies one",
-			*ret_provider);
-		return false;
-	}
-	return true;
 }
 
 /* ---- the provider's create and start, for create, rebuild, start, revive ---- */

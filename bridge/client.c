@@ -33,6 +33,7 @@ struct client {
 	struct buf in, out;
 	int64_t last_id;
 	int signal;
+	bool answered; /* the last call */
 };
 
 /* State of the call in progress. */
@@ -135,6 +136,11 @@ void client_free(struct client *c)
 	free(c);
 }
 
+bool client_answered(const struct client *c)
+{
+	return c->answered;
+}
+
 int client_signal(const struct client *c)
 {
 	return c->signal;
@@ -234,7 +240,7 @@ static void take_response(struct run *run, json_t *message)
 	json_t *data = json_object_get(error, "data");
 	const char *text = json_string_value(json_object_get(error, "message"));
 
-	run->done = true;
+	run->done = run->c->answered = true;
 	run->failed = error != NULL || !result;
 	if (!run->failed)
 		run->answer = json_incref(result);
@@ -481,6 +487,7 @@ enum client_outcome client_call(struct client *c, const struct client_call *call
 	if (call->deadline_ms)
 		run.end_ms = clock_mono_ms() + call->deadline_ms;
 	c->signal = 0;
+	c->answered = false;
 	run.signal_fd = catch_signals(&old);
 	r = queue_request(c, call);
 	if (r >= 0)

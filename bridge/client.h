@@ -55,6 +55,8 @@ enum client_outcome {
 json_t *client_connect(const struct places *places, struct client **ret);
 void client_free(struct client *c);
 int client_signal(const struct client *c); /* that interrupted the last call */
+/* Whether limbd has ended it; if not, what it began there may go on. */
+bool client_answered(const struct client *c);
 /* During a call (`notified`): the terminal's size as it is now. */
 int client_send_size(struct client *c, int terminal);
 pid_t client_peer_pid(const struct client *c); /* limbd's */

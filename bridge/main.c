@@ -85,6 +85,7 @@ static int call_daemon(const struct places *places, const struct args *args)
 	struct args printed = *args;
 	const struct verb *verb = args->verb;
 	struct verb silent;
+	bool answered;
 	int interrupted;
 
 	if (failure)
@@ -112,11 +113,15 @@ static int call_daemon(const struct places *places, const struct args *args)
 	call.userdata = &progress;
 	outcome = client_call(c, &call, &answer);
 	interrupted = 128 + client_signal(c);
+	answered = client_answered(c);
 	client_free(c);
 	progress_end(&progress);
 	switch (outcome) {
 	case CLIENT_FAILED: return failure_print(answer, printed.json);
-	case CLIENT_INTERRUPTED: return interrupted;
+	case CLIENT_INTERRUPTED:
+		log_error(answered ? "interrupted"
+				   : "interrupted; what limbd has begun goes on: limb status");
+		return interrupted;
 	case CLIENT_PIPE_CLOSED:
 		(void)signal(SIGPIPE, SIG_DFL);
 		(void)raise(SIGPIPE);
@@ -124,6 +129,19 @@ static int call_daemon(const struct places *places, const struct args *args)
 	case CLIENT_RESULT: break;
 	}
 	return finish(&printed, answer);
+}
+
+/* One that was up already keeps its view where it is. */
+static void warn_mount(const struct places *places, const json_t *result)
+{
+	const char *theirs = json_string_value(json_object_get(result, "mount"));
+	cleanup_free char *a = theirs ? realpath(theirs, NULL) : NULL,
+			  *b = realpath(places->mount, NULL);
+
+	if (theirs && !(a && b && strcmp(a, b) == 0))
+		log_warning("limbd was up already, and its view stays at '%s'; to have it at '%s': "
+			    "limb down, then limb up --mount '%s'",
+			    theirs, places->mount, places->mount);
 }
 
 static int call_up(const struct places *places, const struct args *args)
@@ -136,6 +154,8 @@ static int call_up(const struct places *places, const struct args *args)
 			 &pid);
 	if (failure)
 		return failure_print(failure, args->json);
+	if (text_param(args, "mount"))
+		warn_mount(places, result);
 	status = finish(args, result);
 	return pid > 0 ? up_wait(pid) : status;
 }

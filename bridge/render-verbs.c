@@ -36,7 +36,7 @@ void render_down(const struct render *r, const json_t *result)
 {
 	const json_t *running = json_object_get(result, "environments_running");
 	static const struct column c[] = {
-		{"still running", "environments_running", CELL_LIST, false},
+		{"still running", "environments_running", CELL_COMMAS, false},
 	};
 
 	(void)fputs(json_is_true(json_object_get(result, "stopped")) ? "limbd ended\n"
@@ -44,6 +44,25 @@ void render_down(const struct render *r, const json_t *result)
 		    r->out);
 	if (json_array_size(running))
 		render_fields(r, result, c, ARRAY_SIZE(c));
+}
+
+/* Whether an earlier reason has that step, too. */
+static bool said_before(const json_t *reasons, size_t before, const json_t *step)
+{
+	const json_t *reason, *other;
+	size_t i, k;
+
+	json_array_foreach(reasons, i, reason)
+	{
+		if (i == before)
+			break;
+		json_array_foreach(json_object_get(reason, "next_steps"), k, other)
+		{
+			if (json_equal(other, step))
+				return true;
+		}
+	}
+	return false;
 }
 
 /* One line each that says what to do. */
@@ -56,8 +75,12 @@ static void remedies(const struct render *r, const json_t *reasons)
 	{
 		json_array_foreach(json_object_get(reason, "next_steps"), k, step)
 		{
-			json_t *o = json_pack("{s:O}", "step", step);
+			json_t *o = said_before(reasons, i, step)
+					    ? NULL
+					    : json_pack("{s:O}", "step", step);
 
+			if (!o)
+				continue;
 			titled(r, "  remedy: ", o, "step");
 			json_decref(o);
 		}
@@ -158,7 +181,7 @@ void render_inspect(const struct render *r, const json_t *result)
 		{"mode", "mode", CELL_TEXT, false},
 		{"class", "class", CELL_TEXT, false},
 		{"seq", "seq", CELL_INTEGER, false},
-		{"isolation", "isolation", CELL_LIST, false},
+		{"isolation", "isolation", CELL_COMMAS, false},
 	};
 	static const struct column journal[] = {
 		{"journal", "path", CELL_NAME, false},
@@ -258,7 +281,7 @@ void render_ls(const struct render *r, const json_t *result)
 void render_sync(const struct render *r, const json_t *result)
 {
 	static const struct column c[] = {
-		{"not seen yet by", "mounts_behind", CELL_LIST, false},
+		{"not seen yet by", "mounts_behind", CELL_COMMAS, false},
 	};
 	char took[RENDER_SHORT_MAX];
 

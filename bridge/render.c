@@ -38,6 +38,9 @@ static void add_escaped(struct buf *b, const json_t *text)
 	(void)text_escape(b, json_string_value(text), json_string_length(text));
 }
 
+/* A line is for one glance; --json has all of them. */
+enum { REASONS_SHOWN = 4 };
+
 static void add_reasons(struct buf *b, const json_t *reasons)
 {
 	const json_t *reason;
@@ -45,6 +48,10 @@ static void add_reasons(struct buf *b, const json_t *reasons)
 
 	json_array_foreach(reasons, i, reason)
 	{
+		if (i == REASONS_SHOWN) {
+			(void)buf_printf(b, "; and %zu more", json_array_size(reasons) - i);
+			break;
+		}
 		if (i)
 			(void)buf_add_str(b, "; ");
 		add_escaped(b, json_object_get(reason, "code"));
@@ -77,10 +84,11 @@ static void add_cell(struct buf *b, const json_t *object, const char *field, enu
 			(void)buf_add_str(b, render_ms_text(text, json_number_value(v)));
 		return;
 	case CELL_LIST:
+	case CELL_COMMAS:
 		json_array_foreach(v, i, item)
 		{
 			if (i)
-				(void)buf_add_u8(b, ' ');
+				(void)buf_add_str(b, kind == CELL_LIST ? " " : ", ");
 			add_escaped(b, item);
 		}
 		return;

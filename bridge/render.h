@@ -33,7 +33,8 @@ enum cell_kind {
 	CELL_INTEGER,
 	CELL_BYTES,
 	CELL_MS,
-	CELL_LIST, /* an array of texts, joined by " " */
+	CELL_LIST,   /* an array of texts, joined by " " */
+	CELL_COMMAS, /* ... by ", " */
 	CELL_REASONS,
 };
 

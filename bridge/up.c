@@ -309,6 +309,10 @@ static json_t *open_state(const struct places *places, int *ret_fd)
 		failure = places_check_owner(places);
 	if (failure)
 		return failure;
+	if (strcmp(places->state, "/") == 0)
+		return failure_new("invalid_path", "choose another --state DIR",
+				   "the state directory cannot be '/': it would stand among the "
+				   "system's directories");
 	r = file_make_dirs(places->state);
 	if (r < 0)
 		return cannot(r, "make the state directory", places->state);

@@ -116,7 +116,8 @@ static int collect(pid_t pid, int fd, struct buf *b)
 	}
 }
 
-static void call_text(const char *verb, const char *text, struct called *ret)
+/* quiet: what it complains about is what it is asked for. */
+static void call_text(const char *verb, const char *text, bool quiet, struct called *ret)
 {
 	_cleanup_(buf_done) struct buf b = BUF_INIT(ANSWER_MAX);
 	char *argv[] = {(char *)arg_provider, (char *)verb, NULL};
@@ -128,7 +129,10 @@ static void call_text(const char *verb, const char *text, struct called *ret)
 		return;
 	if (pid == 0) {
 		(void)signal(SIGPIPE, SIG_DFL);
-		if (chdir("/") < 0 || dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0)
+		int null = quiet ? open("/dev/null", O_WRONLY | O_CLOEXEC) : 2;
+
+		if (chdir("/") < 0 || dup2(in[0], 0) < 0 || dup2(out[1], 1) < 0 ||
+		    dup2(null, 2) < 0)
 			_exit(127);
 		(void)execv(argv[0], argv);
 		_exit(127);
@@ -143,13 +147,18 @@ static void call_text(const char *verb, const char *text, struct called *ret)
 		json_loadb((const char *)buf_data(&b), buf_len(&b), JSON_REJECT_DUPLICATES, NULL);
 }
 
-static void call(const char *verb, json_t *extra, struct called *ret)
+static void call_said(const char *verb, json_t *extra, bool quiet, struct called *ret)
 {
 	json_t *o = request(extra);
 	cleanup_free char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
 	json_decref(o);
-	call_text(verb, text ? text : "", ret);
+	call_text(verb, text ? text : "", quiet, ret);
+}
+
+static void call(const char *verb, json_t *extra, struct called *ret)
+{
+	call_said(verb, extra, false, ret);
 }
 
 static const char *field(const struct called *c, const char *name)
@@ -229,10 +238,10 @@ static void check_errors(void)
 {
 	_cleanup_(called_done) struct called unknown, garbage;
 
-	call("no-such-verb", NULL, &unknown);
+	call_said("no-such-verb", NULL, true, &unknown);
 	(void)check("-", "an unknown verb fails with an error object",
 		    unknown.status > 0 && *field(&unknown, "error"), "%s", why(&unknown));
-	call_text("status", "this is no JSON", &garbage);
+	call_text("status", "this is no JSON", true, &garbage);
 	(void)check("-", "input that is no JSON fails with an error object",
 		    garbage.status > 0 && *field(&garbage, "error"), "%s", why(&garbage));
 }
