@@ -103,6 +103,16 @@ static void pass_on(int said, pid_t pid)
 	}
 }
 
+/* Who ends us ends the child, and we are there to bury it: left to the machine's first process,
+ * which may be slow or not care, it would hold up the end of the whole sandbox. */
+static volatile sig_atomic_t child_pid;
+
+static void end_child(int sig)
+{
+	(void)sig;
+	(void)kill((pid_t)child_pid, SIGKILL);
+}
+
 int enter_run(const struct process *init, char **argv, char **env)
 {
 	int p[2], said[2], r, failed = 0, wait_status;
@@ -119,6 +129,8 @@ int enter_run(const struct process *init, char **argv, char **env)
 		return -errno;
 	if (pid == 0)
 		become(argv, env, p[1], said[1]);
+	child_pid = pid;
+	(void)sigaction(SIGTERM, &(struct sigaction){.sa_handler = end_child}, NULL);
 	(void)close(p[1]);
 	(void)close(said[1]);
 	n = io_read_full(p[0], &failed, sizeof(failed), "enter.told");

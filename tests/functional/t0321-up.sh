@@ -105,12 +105,14 @@ test_expect 'in the foreground it stays, and ends with limbd' '
 	limb up --foreground --json | jq -e ".started == false"
 	limb down
 	wait $!
+	rm out
 	limb up --foreground >out 2>err &
 	wait_for "test -s out"
 	pid=$(limbd_pid)
 	kill -TERM $!
 	wait $!
 	test_gone "$pid"
+	rm out
 	limb up --foreground >out 2>err &
 	wait_for "test -s out"
 	pid=$(limbd_pid)
