@@ -470,7 +470,7 @@ static int create_copy(struct life *l, const char *from)
 	return 0;
 }
 
-static int make_root(struct env *env)
+int life_make_root(struct env *env)
 {
 	int r;
 
