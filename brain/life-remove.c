@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include "base/file.h"
 #include "base/log.h"
+#include "brain/accept.h"
 #include "brain/barrier.h"
 #include "brain/commit.h"
 #include "brain/job.h"
@@ -165,7 +166,7 @@ static void remove_synced(struct env *env, const struct barrier_result *res, voi
 	life_provider_stop(l, "delete", remove_deleted);
 }
 
-void life_remove(struct call *call)
+static void remove_drained(struct call *call)
 {
 	const char *name = call_str(call, "name");
 	struct env *env = name ? env_find(call->brain, name) : NULL;
@@ -186,4 +187,17 @@ void life_remove(struct call *call)
 	l->keep_journal = call_bool(call, "keep_journal");
 	if (barrier_run(env, 10000, remove_synced, l) < 0)
 		remove_synced(env, &none, l);
+}
+
+/* What was written in its view is counted with what waits: it may be nowhere else. */
+void life_remove(struct call *call)
+{
+	struct env *env = life_env(call, false);
+
+	if (!env)
+		return;
+	if (call_bool(call, "force") || !env->log)
+		remove_drained(call);
+	else
+		accept_first(call, env, remove_drained);
 }

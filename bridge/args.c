@@ -252,7 +252,8 @@ static json_t *set_value(struct scan *sc, enum value_kind kind, const char *para
 	case VALUE_FILE: return set_file(sc, param, s);
 	case VALUE_COPY: return set_copy(sc, param, s);
 	case VALUE_PATHS:
-	case VALUE_ARGV: return append_bytes(sc, param, s);
+	case VALUE_ARGV:
+	case VALUE_OWN_ARGV: return append_bytes(sc, param, s);
 	}
 	return NULL;
 }
@@ -438,6 +439,9 @@ static json_t *take_words(struct scan *sc)
 	while (!failure && sc->i < sc->n) {
 		const char *word = sc->argv[sc->i];
 
+		if (n < VERB_ARGS_MAX && verb->args[n].param &&
+		    verb->args[n].kind == VALUE_OWN_ARGV)
+			sc->rest = true;
 		if (!sc->rest && strcmp(word, "--") == 0) {
 			sc->rest = true;
 			sc->i++;
@@ -449,7 +453,8 @@ static json_t *take_words(struct scan *sc)
 			(void)snprintf(text, sizeof(text), "'%s' is one argument too many",
 				       shown(out, word));
 			return usage_failure(verb, text);
-		} else if (verb->args[n].kind == VALUE_ARGV) {
+		} else if (verb->args[n].kind == VALUE_ARGV ||
+			   verb->args[n].kind == VALUE_OWN_ARGV) {
 			/* the command's own words, flags too */
 			for (sc->rest = true; !failure && sc->i < sc->n; sc->i++)
 				failure = append_bytes(sc, verb->args[n].param, sc->argv[sc->i]);

@@ -245,7 +245,7 @@ const struct verb verb_table[] = {
 	{"trust", "view an environment in mode work", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG}, trust_flags, NULL, render_trust, "environment"},
 	{"git", "run git in an environment, not in its view", HANDLE_EXEC, EFFECT_RUN,
-		{NAME_ARG, {"argv", VALUE_ARGV, false, "ARG..."}},
+		{NAME_ARG, {"argv", VALUE_OWN_ARGV, false, "ARG..."}},
 		NULL, NULL, NULL, "job_id"},
 	{"ps", "processes of an environment", HANDLE_DAEMON, EFFECT_READ,
 		{NAME_ARG}, NULL, NULL, render_ps, "processes/pid"},

@@ -41,6 +41,7 @@ enum value_kind {
 	VALUE_COPY,	/* a side of cp: FILE, host path or - */
 	VALUE_JOURNAL,	/* NAME, or a directory written with '/' */
 	VALUE_ARGV,	/* the rest, after -- if there is one */
+	VALUE_OWN_ARGV, /* the rest: none of its words is a flag of ours */
 };
 
 struct verb_flag {
