@@ -368,4 +368,37 @@ test_expect 'B90 who writes at once in one repository loses nothing; what is pen
 	equal
 	test "$(cat "$R/g/dirty")" = dirty
 '
+
+# Runs where the view was bound before; says at each word what it finds.
+cat >inside.sh <<'END'
+while read -r word; do
+	if x=$(cat "$1/two" 2>&1); then echo "$word read $x" | tr '\n' ' '; else echo "$word failed: $x"; fi
+	echo
+done
+END
+if have bwrap; then
+	test_expect 'B92 a sandbox that had the view bound gets a clear error or the new one; the machine is left clean' '
+		printf "a\nb\n" >"$V/two"
+		mkfifo words
+		(exec bwrap --ro-bind / / --dev /dev --bind "$V" "$V" --die-with-parent \
+			bash inside.sh "$V" <words >answers 2>&1) &
+		pid=$!
+		exec 5>words
+		echo first >&5
+		wait_for "grep -q \"first read a b\" answers"
+		killed fs
+		echo second >&5
+		wait_for "grep -q \"^second\" answers"
+		cat answers
+		grep -E "second (read a b|failed: .*Transport endpoint is not connected)" answers
+		test "$(bwrap --ro-bind / / --dev /dev --bind "$V" "$V" cat "$V/two" | tr "\n" " ")" = "a b "
+		test "$(grep -c " $V " /proc/self/mountinfo)" = 1
+		exec 5>&-
+		wait $pid
+		limb trust w --off
+		limb trust w
+		wait_for "test -e $V/two"
+		test "$(grep -c " $V " /proc/self/mountinfo)" = 1
+	'
+fi
 test_done
