@@ -150,6 +150,10 @@ static int entry_attr(struct wanting *w)
 	}
 	if (w->e->fields & NODE_FIELD_MTIME)
 		n->mtime_ns = wanted->mtime_ns;
+	if (w->e->fields & NODE_FIELD_XATTR) {
+		n->xattrs = wanted->xattrs;
+		n->xattrs_len = wanted->xattrs_len;
+	}
 	w->in.kind = INTENT_ATTR;
 	w->in.node = w->at.node;
 	w->in.at = name_of(&w->at);

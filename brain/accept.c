@@ -27,7 +27,7 @@ enum {
 struct taken {
 	struct accepted e;
 	char *path, *to_path;
-	uint8_t *target;
+	uint8_t *target, *xattrs;
 	bool merged; /* its content is that of an earlier CREATE */
 	int r;	     /* its content cannot be had */
 };
@@ -75,9 +75,12 @@ static int copy_entry(struct taken *t, const struct accepted *e)
 	t->path = strdup(e->path);
 	t->to_path = strdup(e->to_path);
 	t->target = malloc(e->n.target_len + 1);
-	if (!t->path || !t->to_path || !t->target)
+	t->xattrs = malloc(e->n.xattrs_len + 1);
+	if (!t->path || !t->to_path || !t->target || !t->xattrs)
 		return -ENOMEM;
 	memcpy(t->target, e->n.target, e->n.target_len);
+	memcpy(t->xattrs, e->n.xattrs, e->n.xattrs_len);
+	t->e.n.xattrs = t->xattrs;
 	t->e.path = t->path;
 	t->e.to_path = t->to_path;
 	t->e.n.target = e->n.target_len ? t->target : NULL;
@@ -90,6 +93,7 @@ static void batch_clear(struct accept *a)
 		free(a->batch[i].path);
 		free(a->batch[i].to_path);
 		free(a->batch[i].target);
+		free(a->batch[i].xattrs);
 	}
 	a->n = 0;
 }

@@ -90,7 +90,7 @@ struct queue {
 	bool any_fact;
 	struct seen *view[BUCKETS];
 	bool view_fresh;
-	struct buf target; /* lent by queue_seen */
+	struct buf target, xattrs; /* lent by queue_seen */
 
 	/* the one that is under way */
 	enum queue_state state;

@@ -94,6 +94,8 @@ static void fill_put(struct queue *q, Limbwire__Apply *m, Limb__Attr *a, Limb__C
 	m->make_parents = p->by_path;
 	switch (n->type) {
 	case NODE_TYPE_DIRECTORY: m->kind = LIMBWIRE__APPLY__KIND__MKDIR; return;
+	case NODE_TYPE_FIFO:
+	case NODE_TYPE_SOCKET: m->kind = LIMBWIRE__APPLY__KIND__SYMLINK; return;
 	case NODE_TYPE_SYMLINK:
 		m->kind = LIMBWIRE__APPLY__KIND__SYMLINK;
 		a->target = (ProtobufCBinaryData){n->target_len, (uint8_t *)n->target};
@@ -126,6 +128,10 @@ static void fill_attr(const struct item *it, const struct rec_plan *p, Limbwire_
 	a->mtime_ns = n->mtime_ns;
 	if (n->type == NODE_TYPE_SYMLINK)
 		a->target = (ProtobufCBinaryData){n->target_len, (uint8_t *)n->target};
+	if (p->fields & NODE_FIELD_XATTR) {
+		a->n_xattrs = it->rec->intent->wanted->n_xattrs;
+		a->xattrs = it->rec->intent->wanted->xattrs;
+	}
 }
 
 static ProtobufCBinaryData text(const char *s)

@@ -156,8 +156,11 @@ static int facts_of(struct queue *q, struct index_txn *t, uint64_t node, struct 
 	ret->links = (uint32_t)MAX(0, (int)in.links + (s ? s->links : 0));
 	/* The transaction ends before the caller looks. */
 	buf_clear(&q->target);
-	ret->n.xattrs = NULL;
-	ret->n.xattrs_len = 0;
+	buf_clear(&q->xattrs);
+	r = buf_add(&q->xattrs, ret->n.xattrs, ret->n.xattrs_len);
+	if (r < 0)
+		return r;
+	ret->n.xattrs = buf_data(&q->xattrs);
 	if (!ret->n.target_len)
 		return 0;
 	r = buf_add(&q->target, ret->n.target, ret->n.target_len);

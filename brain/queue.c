@@ -312,6 +312,7 @@ int queue_open(struct env *env)
 	q->env = env;
 	q->tail = &q->head;
 	buf_init(&q->target, NODE_TARGET_MAX + 1);
+	buf_init(&q->xattrs, NODE_XATTRS_MAX);
 	buf_init(&q->frames, 4 << 20);
 	env->queue = q;
 	(void)uv_timer_init(env->brain->loop, &q->timer);
@@ -367,6 +368,7 @@ void queue_close(struct env *env)
 	judged_done(&q->judged);
 	sha256_free(q->hash);
 	buf_done(&q->target);
+	buf_done(&q->xattrs);
 	buf_done(&q->frames);
 	q->closing = 2;
 	q->timer.data = q->pause.data = q;

@@ -110,9 +110,11 @@ static int set_attrs(struct overlay *ov, struct index_txn *t, const struct accep
 	}
 	if (e->fields & NODE_FIELD_MTIME)
 		o->n.mtime_ns = e->n.mtime_ns;
+	if (e->fields & NODE_FIELD_XATTR)
+		r = onode_set_xattrs(o, e->n.xattrs, e->n.xattrs_len);
 	o->n.ctime_ns = clock_real_ns();
 	o->stamp = e->number;
-	return 0;
+	return r;
 }
 
 /* Its name leads to it until this is over, though what replaces it in the environment is

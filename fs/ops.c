@@ -400,6 +400,8 @@ const struct fuse_lowlevel_ops ops_table = {READ_OPS};
 const struct fuse_lowlevel_ops ops_write_table = {
 	READ_OPS,
 	.setattr = ops_setattr,
+	.setxattr = ops_setxattr,
+	.removexattr = ops_removexattr,
 	.create = ops_create,
 	.mknod = ops_mknod,
 	.mkdir = ops_mkdir,

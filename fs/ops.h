@@ -40,9 +40,14 @@ void ops_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 void ops_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size);
 void ops_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size);
 
-/* ops-write.c */
+/* ops-attr.c */
 void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
 		 struct fuse_file_info *fi);
+void ops_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value, size_t size,
+		  int flags);
+void ops_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name);
+
+/* ops-name.c */
 void ops_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 		struct fuse_file_info *fi);
 void ops_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev);
@@ -53,6 +58,9 @@ void ops_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name);
 void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to_parent,
 		const char *to_name, unsigned flags);
 void ops_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t to_parent, const char *to_name);
+
+/* ops-write.c */
+int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size);
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
 	       struct fuse_file_info *fi);
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,

@@ -191,18 +191,29 @@ static void onode_free(struct onode *o)
 	free(o);
 }
 
-int onode_set_target(struct onode *o, const void *target, size_t n)
+/* *p: its own, a copy from then on. */
+static int set_bytes(const uint8_t **p, uint32_t *len, const void *from, size_t n)
 {
 	uint8_t *copy = n ? malloc(n) : NULL;
 
 	if (n && !copy)
 		return -ENOMEM;
 	if (n)
-		memcpy(copy, target, n);
-	free((void *)(uintptr_t)o->n.target);
-	o->n.target = copy;
-	o->n.target_len = (uint32_t)n;
+		memcpy(copy, from, n);
+	free((void *)(uintptr_t)*p);
+	*p = copy;
+	*len = (uint32_t)n;
 	return 0;
+}
+
+int onode_set_target(struct onode *o, const void *target, size_t n)
+{
+	return set_bytes(&o->n.target, &o->n.target_len, target, n);
+}
+
+int onode_set_xattrs(struct onode *o, const void *xattrs, size_t n)
+{
+	return set_bytes(&o->n.xattrs, &o->n.xattrs_len, xattrs, n);
 }
 
 int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t len)
@@ -220,22 +231,15 @@ int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t le
 static int take_node(struct onode *o, const struct index_node *from)
 {
 	const struct node *n = &from->n;
-	uint8_t *xattrs = n->xattrs_len ? malloc(n->xattrs_len) : NULL;
-	const uint8_t *target;
-	int r;
+	const uint8_t *target, *xattrs;
+	int r = onode_set_target(o, n->target, n->target_len);
 
-	if (n->xattrs_len && !xattrs)
-		return -ENOMEM;
-	free((void *)(uintptr_t)o->n.xattrs);
-	o->n.xattrs = NULL;
-	r = onode_set_target(o, n->target, n->target_len);
-	if (r < 0) {
-		free(xattrs);
+	if (r >= 0)
+		r = onode_set_xattrs(o, n->xattrs, n->xattrs_len);
+	if (r < 0)
 		return r;
-	}
-	if (n->xattrs_len)
-		memcpy(xattrs, n->xattrs, n->xattrs_len);
 	target = o->n.target;
+	xattrs = o->n.xattrs;
 	o->n = *n;
 	o->n.target = target;
 	o->n.xattrs = xattrs;

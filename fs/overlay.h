@@ -130,6 +130,7 @@ void overlay_count_bytes(struct overlay *ov, struct onode *o, uint64_t size_byte
 int overlay_keep_old(struct overlay *ov, struct onode *o);
 void overlay_drop_old(struct overlay *ov, uint64_t done);
 int onode_set_target(struct onode *o, const void *target, size_t n);
+int onode_set_xattrs(struct onode *o, const void *xattrs, size_t n);
 int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t len);
 
 #endif

@@ -139,7 +139,12 @@ static int put_body(struct buf *b, const struct accepted *e)
 		r = put_content(b, &e->base);
 	if (r >= 0)
 		r = put_text(b, e->path);
-	return r < 0 ? r : put_text(b, e->to_path);
+	if (r >= 0)
+		r = put_text(b, e->to_path);
+	if (r < 0 || !(e->fields & NODE_FIELD_XATTR))
+		return r;
+	r = put(b, e->n.xattrs_len, 4);
+	return r < 0 ? r : buf_add(b, e->n.xattrs, e->n.xattrs_len);
 }
 
 int accepted_encode(const struct accepted *e, uint64_t epoch, struct buf *out)
@@ -180,6 +185,11 @@ static bool take_body(struct cursor *c, struct accepted *e)
 	take_content(c, &e->base);
 	e->path = take_text(c);
 	e->to_path = take_text(c);
+	if (e->fields & NODE_FIELD_XATTR) {
+		e->n.xattrs_len = (uint32_t)take(c, 4);
+		e->n.xattrs = take_bytes(c, e->n.xattrs_len);
+		c->bad |= !c->bad && !node_xattrs_ok(e->n.xattrs, e->n.xattrs_len);
+	}
 	return !c->bad && c->n == 0 && e->kind > 0 && e->kind < ACCEPTED_KINDS;
 }
 

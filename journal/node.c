@@ -100,6 +100,50 @@ static bool starts_with(const char *s, size_t n, const char *prefix)
 	return n >= k && memcmp(s, prefix, k) == 0;
 }
 
+static int add_xattr(struct buf *out, const char *name, size_t name_len, const void *value,
+		     uint32_t value_len)
+{
+	uint8_t head[4];
+	int r;
+
+	put_le16(head, (uint16_t)name_len);
+	r = buf_add(out, head, 2);
+	if (r >= 0)
+		r = buf_add(out, name, name_len);
+	put_le32(head, value_len);
+	if (r >= 0)
+		r = buf_add(out, head, 4);
+	return r < 0 ? r : buf_add(out, value, value_len);
+}
+
+int node_xattrs_set(const uint8_t *p, uint32_t n, const char *name, const void *value,
+		    uint32_t value_len, struct buf *out)
+{
+	size_t name_len = strlen(name), start = buf_len(out);
+	bool done = value == NULL;
+	uint32_t pos = 0, len;
+	const uint8_t *v;
+	const char *k;
+	uint16_t klen;
+	int r = 0;
+
+	while (r >= 0 && node_xattrs_next(p, n, &pos, &k, &klen, &v, &len) > 0) {
+		int c = memcmp(k, name, MIN((size_t)klen, name_len));
+
+		if (c == 0)
+			c = klen < name_len ? -1 : klen > name_len;
+		if (c >= 0 && !done) {
+			r = add_xattr(out, name, name_len, value, value_len);
+			done = true;
+		}
+		if (r >= 0 && c != 0)
+			r = add_xattr(out, k, klen, v, len);
+	}
+	if (r >= 0 && !done)
+		r = add_xattr(out, name, name_len, value, value_len);
+	return r >= 0 && buf_len(out) - start > NODE_XATTRS_MAX ? -E2BIG : r;
+}
+
 uint32_t node_xattr_class(const char *name, size_t n)
 {
 	if (starts_with(name, n, "user."))

@@ -78,6 +78,10 @@ bool node_xattrs_ok(const uint8_t *p, uint32_t n);
 int node_xattrs_next(const uint8_t *p, uint32_t n, uint32_t *pos, const char **name,
 		     uint16_t *name_len, const uint8_t **value, uint32_t *value_len);
 
+/* Appends the list p with that value of name; value NULL: without it. -E2BIG: of its bound. */
+int node_xattrs_set(const uint8_t *p, uint32_t n, const char *name, const void *value,
+		    uint32_t value_len, struct buf *out);
+
 /* The mask bit of the class that a name belongs to; 0 for names outside all classes. */
 uint32_t node_xattr_class(const char *name, size_t n);
 

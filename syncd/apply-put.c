@@ -8,6 +8,7 @@
 #include "base/sha256.h"
 #include "base/util.h"
 #include "syncd/apply-log.h"
+#include "syncd/attrs.h"
 
 static int copy_bytes(int from, int to, uint64_t size_bytes)
 {
@@ -157,11 +158,12 @@ static int put_over_base(const struct change *c, int dir, const char *temp, cons
 	return r;
 }
 
-static int keep_attrs(int dir, const char *temp, const struct stat *st)
+static int keep_attrs(int dir, const char *name, const char *temp, const struct stat *st)
 {
 	/* The owner first: it takes set-id bits away. Not ours to give is no reason to refuse. */
 	if (fchownat(dir, temp, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0 && errno != EPERM)
 		return -errno;
+	attrs_copy_xattrs(dir, name, temp);
 	return fchmodat(dir, temp, st->st_mode & 07777, 0) < 0 ? -errno : 0;
 }
 
@@ -201,7 +203,7 @@ int apply_put(const struct change *c, int dir, const char *name)
 	apply_temp_name(temp);
 	r = name_push(c, dir, temp);
 	if (r == 0 && keep)
-		r = keep_attrs(dir, temp, &st);
+		r = keep_attrs(dir, name, temp, &st);
 	if (r == 0)
 		r = c->based || judged ? put_over_base(c, dir, temp, name, &st)
 				       : apply_move_into_place(dir, temp, name, c->m->no_replace);

@@ -18,6 +18,41 @@ static uid_t owner_of(uint8_t kind, uint32_t number, uint32_t self)
 	return kind == NODE_OWNER_ROOT ? 0 : number;
 }
 
+/* A path that leads to the descriptor itself, also when that is a link. */
+static const char *fd_path(char out[40], int fd)
+{
+	(void)snprintf(out, 40, "/proc/self/fd/%d", fd);
+	return out;
+}
+
+static bool stays_in_a_write(const char *name)
+{
+	return strncmp(name, "security.selinux", 16) != 0 &&
+	       strcmp(name, "security.capability") != 0 && strncmp(name, OURS, strlen(OURS)) != 0;
+}
+
+void attrs_copy_xattrs(int dir, const char *from, const char *to)
+{
+	cleanup_close int from_fd = openat(dir, from, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_close int to_fd = openat(dir, to, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	cleanup_free char *names = NULL, *value = malloc(NODE_XATTRS_MAX);
+	char from_path[40], to_path[40];
+	ssize_t len, n;
+
+	if (from_fd < 0 || to_fd < 0 || !value)
+		return;
+	(void)fd_path(from_path, from_fd);
+	(void)fd_path(to_path, to_fd);
+	len = listxattr(from_path, NULL, 0);
+	names = len > 0 ? malloc((size_t)len) : NULL;
+	len = names ? listxattr(from_path, names, (size_t)len) : 0;
+	for (char *p = names; len > 0 && p < names + len; p += strlen(p) + 1) {
+		n = stays_in_a_write(p) ? getxattr(from_path, p, value, NODE_XATTRS_MAX) : -1;
+		if (n >= 0)
+			(void)setxattr(to_path, p, value, (size_t)n, 0);
+	}
+}
+
 static int chown_one(int dir, const char *name, int fd, uid_t uid, gid_t gid)
 {
 	int r = fd >= 0 ? fchown(fd, uid, gid) : fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW);
@@ -41,13 +76,6 @@ static uint32_t set_owner(int dir, const char *name, int fd, const struct node *
 	if (chown_one(dir, name, fd, (uid_t)-1, gid) < 0)
 		failed |= NODE_FIELD_GID;
 	return failed;
-}
-
-/* A path that leads to the descriptor itself, also when that is a link. */
-static const char *fd_path(char out[40], int fd)
-{
-	(void)snprintf(out, 40, "/proc/self/fd/%d", fd);
-	return out;
 }
 
 static bool xattr_wanted(const struct node *n, const char *name)
@@ -168,12 +196,14 @@ int attrs_set_some(int dir, const char *name, const struct stat *st, const struc
 	uid_t uid = fields & NODE_FIELD_UID ? owner_of(n->uid_kind, n->uid, geteuid()) : (uid_t)-1;
 	gid_t gid = fields & NODE_FIELD_GID ? owner_of(n->gid_kind, n->gid, getegid()) : (gid_t)-1;
 
-	if (fields &
-	    ~(uint32_t)(NODE_FIELD_MODE | NODE_FIELD_MTIME | NODE_FIELD_UID | NODE_FIELD_GID))
+	if (fields & ~(uint32_t)(NODE_FIELD_MODE | NODE_FIELD_MTIME | NODE_FIELD_UID |
+				 NODE_FIELD_GID | NODE_FIELD_XATTR))
 		return -EOPNOTSUPP;
 	if (fields & (NODE_FIELD_UID | NODE_FIELD_GID) &&
 	    fchownat(dir, name, uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
+	if (fields & NODE_FIELD_XATTR && set_xattrs(dir, name, -1, n, false))
+		return -EOPNOTSUPP;
 	if (fields & NODE_FIELD_MODE && !S_ISLNK(st->st_mode) &&
 	    fchmodat(dir, name, n->mode, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;

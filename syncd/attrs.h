@@ -17,7 +17,11 @@
  * never followed. is_new: it is known to have our owner and no attributes yet. */
 uint32_t attrs_set(int dir, const char *name, int fd, const struct node *n, bool is_new);
 
-/* These fields alone (mode, owner, time; -EOPNOTSUPP for others) of what st says is there. */
+/* What `to`, which is new, has not of `from` yet. Not what a write takes away, and not what cannot
+ * be had or given. */
+void attrs_copy_xattrs(int dir, const char *from, const char *to);
+
+/* These fields alone (mode, owner, time, extended attributes; -EOPNOTSUPP for others) of what st says is there. */
 int attrs_set_some(int dir, const char *name, const struct stat *st, const struct node *n,
 		   uint32_t fields);
 

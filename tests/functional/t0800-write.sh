@@ -83,10 +83,10 @@ test_expect 'links come and go, and none is taken for what somebody else made' '
 	test ! -e "$R/l2"
 '
 test_expect 'what is refused is refused cleanly' '
-	! mkfifo "$V/fifo"
+	! mknod "$V/device" c 1 3
 	! mv -T "$V/file" "$V/a"
 	! mkdir "$V/file"
-	! setfattr -n user.x -v y "$V/file"
+	! setfattr -n user.limb.x -v y "$V/file"
 	test "$(cat "$V/file")" = hello
 '
 test_expect 'both sides are equal' '

@@ -11,6 +11,8 @@
 
 enum { EPOCH = 0x1234567 };
 
+static const uint8_t xattrs[] = "\6\0user.a\1\0\0\0b";
+
 static struct accepted sample(uint64_t number)
 {
 	struct accepted e = {
@@ -21,7 +23,7 @@ static struct accepted sample(uint64_t number)
 		.base_seq = 99,
 		.path = "dir/name",
 		.to_path = "other",
-		.fields = 5,
+		.fields = 5 | NODE_FIELD_XATTR,
 		.has_base = true,
 	};
 
@@ -33,6 +35,8 @@ static struct accepted sample(uint64_t number)
 	e.n.mtime_ns = -5;
 	e.n.target = (const uint8_t *)"to/there";
 	e.n.target_len = 8;
+	e.n.xattrs = xattrs;
+	e.n.xattrs_len = sizeof(xattrs) - 1;
 	e.n.content.size_bytes = 123;
 	e.base.size_bytes = 45;
 	memset(e.base.sha256, 7, SHA256_BYTES);
@@ -60,6 +64,8 @@ static void assert_sample(const struct accepted *e, uint64_t number)
 	assert_int_equal(e->n.mtime_ns, want.n.mtime_ns);
 	assert_int_equal(e->n.target_len, want.n.target_len);
 	assert_memory_equal(e->n.target, want.n.target, want.n.target_len);
+	assert_int_equal(e->n.xattrs_len, want.n.xattrs_len);
+	assert_memory_equal(e->n.xattrs, xattrs, want.n.xattrs_len);
 	assert_int_equal(e->n.content.size_bytes, want.n.content.size_bytes);
 	assert_memory_equal(e->base.sha256, want.base.sha256, SHA256_BYTES);
 }

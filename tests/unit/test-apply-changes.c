@@ -260,7 +260,7 @@ static void test_links_and_fields(void **state)
 	assert_int_equal(st.st_mode, S_IFREG | 0444);
 	assert_int_equal(st.st_nlink, 2);
 	assert_int_not_equal(clock_from_timespec(st.st_mtim), 5);
-	attr.fields = NODE_FIELD_XATTR;
+	attr.fields = NODE_FIELD_HOLES;
 	assert_int_equal(apply(&attr), EOPNOTSUPP);
 }
 

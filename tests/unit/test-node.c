@@ -299,6 +299,33 @@ static void types_and_modes(void **state)
 	assert_string_equal(node_field_name(NODE_FIELD_MTIME), "mtime");
 }
 
+static void test_xattrs_set(void **state)
+{
+	_cleanup_(buf_done) struct buf a = BUF_INIT(0), b = BUF_INIT(0), c = BUF_INIT(0);
+	static const char want[] = "\6\0user.a\2\0\0\0xx\7\0user.ab\0\0\0\0\6\0user.b\1\0\0\0y";
+
+	(void)state;
+	assert_int_equal(node_xattrs_set(NULL, 0, "user.b", "y", 1, &a), 0);
+	assert_int_equal(node_xattrs_set(buf_data(&a), (uint32_t)buf_len(&a), "user.a", "x", 1, &b),
+			 0);
+	buf_clear(&a);
+	assert_int_equal(node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.ab", "", 0, &a),
+			 0);
+	buf_clear(&b);
+	assert_int_equal(
+		node_xattrs_set(buf_data(&a), (uint32_t)buf_len(&a), "user.a", "xx", 2, &b), 0);
+	assert_int_equal(buf_len(&b), sizeof(want) - 1);
+	assert_memory_equal(buf_data(&b), want, sizeof(want) - 1);
+	assert_true(node_xattrs_ok(buf_data(&b), (uint32_t)buf_len(&b)));
+	buf_clear(&a);
+	assert_int_equal(
+		node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.ab", NULL, 0, &a), 0);
+	assert_int_equal(buf_len(&a), sizeof(want) - 1 - 13);
+	assert_int_equal(node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.z", want,
+					 NODE_XATTRS_MAX, &c),
+			 -E2BIG);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -308,6 +335,7 @@ int main(void)
 		cmocka_unit_test(xattr_lists_are_judged),
 		cmocka_unit_test(xattr_lists_are_walked),
 		cmocka_unit_test(types_and_modes),
+		cmocka_unit_test(test_xattrs_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,7 +87,7 @@ static void run_unlink(void)
 static void run_rename(void)
 {
 	char from[PATH_ROOM], to[PATH_ROOM];
-	unsigned flags = one_in(6) ? RENAME_NOREPLACE : one_in(5) ? RENAME_NOREPLACE : 0;
+	unsigned flags = one_in(6) ? RENAME_NOREPLACE : one_in(5) ? RENAME_EXCHANGE : 0;
 	outcome r;
 
 	some_thing(from);
@@ -277,8 +277,8 @@ static void run_getxattr(void)
 
 const struct operation name_operations[] = {
 	{8, run_mkdir},	   {4, run_rmdir},	 {10, run_unlink}, {14, run_rename},
-	{8, run_link},	   {3, run_symlink},	 {0, run_mknod},   {6, run_chmod},
-	{3, run_utimens},  {6, run_truncate},	 {12, run_stat},   {0, run_setxattr},
-	{0, run_getxattr}, {0, run_removexattr},
+	{8, run_link},	   {3, run_symlink},	 {2, run_mknod},   {6, run_chmod},
+	{3, run_utimens},  {6, run_truncate},	 {12, run_stat},   {5, run_setxattr},
+	{3, run_getxattr}, {2, run_removexattr},
 };
 const size_t n_name_operations = ARRAY_SIZE(name_operations);
