@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -20,6 +21,7 @@ enum {
 	PIECE = 1 << 20,
 	MOMENT_MS = 60, /* the bytes of what was just made come */
 	RETRY_MS = 1000,
+	RETRY_MAX_MS = 8000,
 	DRAIN_MS = 5000,
 	QUEUE_MS = 60000, /* without any progress */
 };
@@ -55,8 +57,9 @@ struct accept {
 	uint64_t epoch, asked, consumed;
 	uint64_t min_base; /* record that ended the newest intent of the view */
 	uint64_t told;
-	unsigned pending; /* not durable yet */
-	bool failed;	  /* one could not be added: read again from what is consumed */
+	unsigned pending;  /* not durable yet */
+	bool failed;	   /* one could not be added: read again from what is consumed */
+	unsigned failures; /* ... in a row */
 
 	/* the helper thread's, while it works */
 	struct accepted_reader *reader;
@@ -371,9 +374,11 @@ static void read_done(uv_work_t *w, int status)
 		if (!a->pending)
 			read_anew(a);
 		a->soon = true;
-		(void)uv_timer_start(&a->timer, tick, RETRY_MS, 0);
+		(void)uv_timer_start(&a->timer, tick,
+				     backoff_ms(a->failures++, RETRY_MS, RETRY_MAX_MS), 0);
 		return;
 	}
+	a->failures = 0;
 	advance(a);
 	if (a->at_end && !any && !a->failed)
 		drains_end(a);

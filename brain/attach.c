@@ -268,6 +268,10 @@ int attach_on_hello(struct env *env, const struct entry_head *e)
 	env->self_uid = h->self_uid;
 	env->self_gid = h->self_gid;
 	memcpy(env->boot_id, h->boot_id, sizeof(env->boot_id));
+	/* What its log has is not what the index says: limb-syncd would take old changes for
+	 * its new ones of the same numbers. */
+	if ((env->guest_of ? env->guest_of : env)->failed)
+		return -EIO;
 	if (env->guest_of)
 		return guest_on_hello(env, h);
 

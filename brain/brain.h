@@ -15,7 +15,7 @@
  *	job	  jobs: records, output files, who waits
  *	life	  create, start, stop, rebuild, remove
  *	verify	  both sides compared, byte by byte
- *	quota	  what an environment's journal may take
+ *	quota	  what an environment's journal may take;  anew: after its disk was full
  *	upkeep	  what the journal needs in quiet times
  *	want	  what the brain's side wants changed, by paths;  queue: on its way into the
  *		  environment;  reconcile: when both sides changed it;  keep: its content
@@ -63,11 +63,14 @@ struct brain {
 	char *syncd_path; /* limb-syncd on this machine */
 	bool stopping;
 	bool disk_full; /* almost: quota.h */
+	bool anew;	/* anew.h */
+	uv_timer_t anew_timer;
 	uv_timer_t disk_timer;
 	unsigned pack_works;		/* helper threads that make or close packs */
 	_Atomic uint64_t last_round_ms; /* when a commit round began last; any thread */
 	struct upkeep *upkeep;
 	struct past *past;	 /* NULL: not started, or ended */
+	unsigned past_failures;	 /* limb-fs of past views that ended, one after the other */
 	uv_check_t commit_check; /* starts group commits once per loop turn */
 	void (*stopped)(struct brain *b);
 };

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "brain/anew.h"
 #include "brain/link.h"
 #include "brain/quota.h"
 #include "brain/view.h"
@@ -182,10 +183,17 @@ static void commit_fail(struct commit *c, int r, const char *what)
 	env->failed = true;
 	log_error_errno(r, "environment '%s': cannot %s; nothing more is taken from it", env->name,
 			what);
-	(void)env_set_reason(
-		env, r == -ENOSPC ? "no_space" : "io_error",
-		"cannot %s: %s; free space or mend the disk, then run: limb down && limb up", what,
-		strerror(-r));
+	if (r == -ENOSPC || r == -EDQUOT) {
+		(void)env_set_reason(env, "no_space",
+				     "cannot %s: %s; free space in '%s': limbd then goes on by "
+				     "itself",
+				     what, strerror(-r), env->brain->state_dir);
+		anew_want(env->brain);
+	} else {
+		(void)env_set_reason(env, "io_error",
+				     "cannot %s: %s; mend the disk, then run: limb down && limb up",
+				     what, strerror(-r));
+	}
 }
 
 static int append(struct commit *c, enum record_type type, const void *body, size_t n,

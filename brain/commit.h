@@ -12,7 +12,8 @@
  * commits, and everybody who waits is told.  While a round syncs
  * (commit_busy()) records queue up for the next one and limb-ingest's entries
  * stay unread: that is the back-pressure.  A failed round is for ever: the
- * environment is marked failed and nothing is acknowledged any more.
+ * environment is marked failed, nothing is acknowledged any more, and nobody is
+ * welcomed any more (the log may have more than the index says); anew.h.
  */
 #ifndef BRAIN_COMMIT_H
 #define BRAIN_COMMIT_H

@@ -231,7 +231,7 @@ static void making_done(uv_work_t *w, int status)
 	if (env && r < 0) {
 		log_warning_errno(r, "environment '%s': cannot make a pack", env->name);
 		(void)env_set_reason(
-			env, "line_down",
+			env, r == -ENOSPC || r == -EDQUOT ? "no_space" : "line_down",
 			"cannot make a pack for what it sends: %s; limbd tries again by "
 			"itself",
 			strerror(-r));

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/socket.h>
+#include "base/backoff.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
@@ -127,7 +128,7 @@ void link_lost(struct env *env, const char *why)
 		env->attach_failures = MIN(env->attach_failures, (unsigned)FLAPPING_MAX);
 	if (env->link && env->link->said_line[0])
 		why = env->link->said_line;
-	if (env->link && env->wanted && !env->halted && !env->hostile &&
+	if (env->link && env->wanted && !env->halted && !env->hostile && !env->failed &&
 	    !env_has_reason(env, "line_down"))
 		(void)env_set_reason(
 			env, "line_down",
@@ -143,16 +144,17 @@ void link_retry(struct env *env)
 {
 	uint64_t ms = 0;
 
-	if (!env->wanted || env->link || env->halted || env->hostile || env->brain->stopping)
+	if (!env->wanted || env->link || env->halted || env->hostile || env->failed ||
+	    env->brain->stopping)
 		return;
 	/* At once, then after 100 ms, doubling. */
-	for (unsigned i = 0; i < env->attach_failures && ms < RETRY_MAX_MS; i++)
-		ms = ms ? ms * 2 : RETRY_FIRST_MS;
+	if (env->attach_failures)
+		ms = backoff_ms(env->attach_failures - 1, RETRY_FIRST_MS, RETRY_MAX_MS);
 	if (!env->retry_ready) {
 		(void)uv_timer_init(env->brain->loop, &env->retry);
 		env->retry_ready = true;
 	}
-	(void)uv_timer_start(&env->retry, retry_now, MIN(ms, (uint64_t)RETRY_MAX_MS), 0);
+	(void)uv_timer_start(&env->retry, retry_now, ms, 0);
 }
 
 void link_transport_exit(uv_process_t *p, int64_t status, int sig)

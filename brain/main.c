@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "brain/anew.h"
 #include "brain/commit.h"
 #include "brain/env.h"
 #include "brain/job.h"
@@ -210,6 +211,7 @@ static int run(void)
 		if (r < 0)
 			return log_error_errno(r, "cannot open limbd.log in '%s'", brain.state_dir);
 	}
+	anew_start(&brain);
 	for (struct env *env = brain.envs, *next; env; env = next) {
 		next = env->next;
 		if (env->failed)
@@ -243,6 +245,8 @@ static int run(void)
 	(void)uv_run(&loop, UV_RUN_NOWAIT);
 	if (works()) { /* a long verify, a disk that does not answer */
 		log_warning("a helper thread does not end; limbd ends without it");
+		if (brain.anew)
+			return 0;
 		_exit(0);
 	}
 	state_close(&brain);
@@ -273,5 +277,8 @@ int main(int argc, char **argv)
 	brain.syncd_path = realpath(syncd, NULL);
 	if (!brain.syncd_path)
 		brain.syncd_path = strdup(syncd);
-	return run() < 0 ? 125 : 0;
+	if (run() < 0)
+		return 125;
+	anew_exec(&brain, argv);
+	return brain.anew ? 125 : 0;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -14,7 +15,10 @@
 enum {
 	TRIES = 100,
 	PAUSE_MS = 50,
-	AGAIN_MS = 1000, /* one that died sooner than that is not started again at once */
+	STEADY_MS = 10000, /* one that lived this long died for another reason */
+	AGAIN_MS = 1000,
+	AGAIN_MAX_MS = 300 * 1000,
+	SAID = 3, /* so many failures in a row are worth a line in the log */
 };
 
 struct waiter {
@@ -58,10 +62,34 @@ static void tell_waiters(struct past *p)
 	}
 }
 
+static void again(uv_timer_t *t)
+{
+	struct brain *b = container_of(t, struct past, timer)->brain;
+
+	past_close(b);
+	past_start(b);
+}
+
+static bool worth_saying(const struct past *p)
+{
+	return p->brain->past_failures < SAID;
+}
+
+/* The first time at once. */
+static void start_later(struct past *p)
+{
+	unsigned n = p->brain->past_failures++;
+
+	(void)uv_timer_start(&p->timer, again, n ? backoff_ms(n - 1, AGAIN_MS, AGAIN_MAX_MS) : 0,
+			     0);
+}
+
+/* There is none for now. */
 static void give_up(struct past *p)
 {
 	p->tries = TRIES;
 	tell_waiters(p);
+	start_later(p);
 }
 
 /* ---- the end ---- */
@@ -118,17 +146,6 @@ void past_stop(struct brain *b)
 
 /* ---- one that dies ---- */
 
-static void start_anew(struct brain *b)
-{
-	past_close(b);
-	past_start(b);
-}
-
-static void again(uv_timer_t *t)
-{
-	start_anew(container_of(t, struct past, timer)->brain);
-}
-
 /* It says nothing, so what can be read is the end. */
 static void at_end(uv_poll_t *poll, int status, int events)
 {
@@ -141,11 +158,11 @@ static void at_end(uv_poll_t *poll, int status, int events)
 	(void)uv_poll_stop(&p->poll);
 	if (p->stopping || p->brain->stopping)
 		return;
-	log_warning("the limb-fs of past views ended; it is started again");
-	if (clock_mono_ms() - p->since_ms < AGAIN_MS)
-		(void)uv_timer_start(&p->timer, again, AGAIN_MS, 0);
-	else
-		start_anew(p->brain);
+	if (clock_mono_ms() - p->since_ms > STEADY_MS)
+		p->brain->past_failures = 0;
+	if (worth_saying(p))
+		log_warning("the limb-fs of past views ended; it is started again");
+	start_later(p);
 }
 
 static void on_exit_of(uv_process_t *process, int64_t status, int sig)
@@ -155,8 +172,9 @@ static void on_exit_of(uv_process_t *process, int64_t status, int sig)
 	p->process_alive = false;
 	if (p->stopping || p->sock >= 0)
 		return;
-	log_warning("limb-fs ended (%s %d); there are no past views", sig ? "signal" : "status",
-		    sig ? sig : (int)status);
+	if (worth_saying(p))
+		log_warning("limb-fs ended (%s %d); there are no past views",
+			    sig ? "signal" : "status", sig ? sig : (int)status);
 	give_up(p);
 }
 
@@ -206,7 +224,8 @@ static void try_to_connect(struct past *p)
 		}
 	}
 	if (p->tries == TRIES) {
-		log_warning("limb-fs does not answer; there are no past views");
+		if (worth_saying(p))
+			log_warning("limb-fs does not answer; there are no past views");
 		give_up(p);
 		return;
 	}

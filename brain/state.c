@@ -228,8 +228,8 @@ static int load_envs(struct brain *b, int log_fd)
 						 &env->index);
 				(void)env_set_reason(env, "no_space",
 						     "its journal cannot be opened: %s; free "
-						     "space, then run: limb down && limb up",
-						     strerror(-q));
+						     "space in '%s': limbd then goes on by itself",
+						     strerror(-q), b->state_dir);
 			} else {
 				(void)env_set_reason(env, "unreadable",
 						     "its journal cannot be opened: %s; look at "

@@ -45,8 +45,7 @@ static void verb_failed(struct call *call, struct env *env)
 	const char *code = env->n_reasons ? env->reasons[0].code : "unreadable";
 
 	call_fail(call, "halted", env->name,
-		  strcmp(code, "no_space") == 0 ? "limb down && limb up"
-						: "limb journal verify NAME",
+		  strcmp(code, "no_space") == 0 ? "limb doctor" : "limb journal verify NAME",
 		  "environment '%s' is halted: %s", env->name,
 		  env->n_reasons ? env->reasons[0].detail : "its journal cannot be opened");
 }

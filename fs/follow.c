@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "fs/news.h"
@@ -12,6 +13,7 @@ enum {
 	AGAIN_US = 50,
 	AGAIN_MS_MAX = 5000,
 	FAILED_PAUSE_MS = 100,
+	FAILED_PAUSE_MAX_MS = 5000,
 };
 
 struct follow {
@@ -109,22 +111,20 @@ static int settle_round(struct follow *f, uint64_t done, uint64_t at)
 
 /* ---- the thread ---- */
 
-/* False: it is time to end. After a failure there is no news to wait for. */
-static bool next_round(struct follow *f, bool failed, uint64_t *ret_wanted, uint64_t *ret_done,
-		       uint64_t *ret_done_at)
+/* False: it is time to end. After failures there is no news to wait for. */
+static bool next_round(struct follow *f, unsigned failures, uint64_t *ret_wanted,
+		       uint64_t *ret_done, uint64_t *ret_done_at)
 {
-	struct timespec until;
+	uint64_t ms = failures ? backoff_ms(failures - 1, FAILED_PAUSE_MS, FAILED_PAUSE_MAX_MS) : 0;
+	struct timespec until = clock_to_timespec((int64_t)(clock_mono_ns() + ms * 1000000));
 	bool go_on;
 
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += FAILED_PAUSE_MS * 1000000l;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
 	(void)pthread_mutex_lock(&f->lock);
 	while (!f->asked && !f->stop) {
-		if (!failed)
+		if (!failures)
 			(void)pthread_cond_wait(&f->cond, &f->lock);
-		else if (pthread_cond_timedwait(&f->cond, &f->lock, &until) == ETIMEDOUT)
+		else if (pthread_cond_clockwait(&f->cond, &f->lock, CLOCK_MONOTONIC, &until) ==
+			 ETIMEDOUT)
 			break;
 	}
 	go_on = !f->stop;
@@ -141,12 +141,14 @@ static void *run(void *userdata)
 	struct follow *f = userdata;
 	struct log_limit limit = {0};
 	uint64_t wanted, done, done_at;
-	int r = 0;
+	unsigned failures = 0;
+	int r;
 
-	while (next_round(f, r < 0, &wanted, &done, &done_at)) {
+	while (next_round(f, failures, &wanted, &done, &done_at)) {
 		r = tell_round(f, wanted);
 		if (r >= 0 && f->fs->overlay)
 			r = settle_round(f, done, done_at);
+		failures = r < 0 ? failures + 1 : 0;
 		if (r >= 0)
 			f->seen(f->since, f->userdata);
 		else if (log_limited(&limit, 3, 10000))

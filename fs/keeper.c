@@ -94,11 +94,8 @@ static bool wait_until(struct keeper *k, uint64_t end_ms)
 
 	if (ms == 0)
 		return true;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += (long)ms * 1000000;
-	until.tv_sec += until.tv_nsec / 1000000000;
-	until.tv_nsec %= 1000000000;
-	return pthread_cond_timedwait(&k->cond, &k->lock, &until) == ETIMEDOUT;
+	until = clock_to_timespec((int64_t)(clock_mono_ns() + ms * 1000000));
+	return pthread_cond_clockwait(&k->cond, &k->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT;
 }
 
 static void *run(void *userdata)

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -67,7 +68,8 @@ static void end_all(const sigset_t *set)
 int init_run(const struct place *p)
 {
 	sigset_t set, before;
-	uint64_t started, backoff = BACKOFF_MIN_MS, again = 0;
+	uint64_t started, again = 0;
+	unsigned failures = 0;
 	pid_t daemon;
 
 	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -94,9 +96,8 @@ int init_run(const struct place *p)
 		if (reap(daemon) || daemon < 0) {
 			log_warning("the daemon ended and is started again");
 			if (now - started > STEADY_MS)
-				backoff = BACKOFF_MIN_MS;
-			again = now + backoff;
-			backoff = MIN(backoff * 2, (uint64_t)BACKOFF_MAX_MS);
+				failures = 0;
+			again = now + backoff_ms(failures++, BACKOFF_MIN_MS, BACKOFF_MAX_MS);
 			daemon = 0;
 		}
 		if (again != 0 && now >= again) {

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
@@ -19,6 +20,7 @@ enum {
 	USED_DIRS_MAX = 8,
 	REFILL_MS = 20, /* after the last start: the job comes first */
 	REFILL_AFTER_FAILURE_MS = 500,
+	REFILL_MAX_MS = 30 * 1000, /* a job that comes does not wait for it */
 	FAILURES_MAX = 5,
 	ORPHANS_MS = 20,
 	SPAWNER_END_MS = 2000,
@@ -186,6 +188,12 @@ static void fail_queued(struct jobs *js, int error)
 
 static void on_refill(uv_timer_t *h);
 
+static uint64_t after_failures(const struct jobs *js)
+{
+	return backoff_ms(js->failures > 2 ? js->failures - 2 : 0, REFILL_AFTER_FAILURE_MS,
+			  REFILL_MAX_MS);
+}
+
 static void refill(struct jobs *js)
 {
 	unsigned want = SPARES + queued_jobs(js);
@@ -197,7 +205,8 @@ static void refill(struct jobs *js)
 		if (log_limited(&js->limit, 5, 1000))
 			(void)log_warning_errno(r, "cannot make a holder for jobs");
 		fail_queued(js, r);
-		(void)uv_timer_start(&js->refill, on_refill, REFILL_AFTER_FAILURE_MS, 0);
+		js->failures++;
+		(void)uv_timer_start(&js->refill, on_refill, after_failures(js), 0);
 	}
 }
 
@@ -371,7 +380,7 @@ static void on_link_lost(struct holder_link *l)
 		if (++js->failures >= FAILURES_MAX)
 			fail_queued(js, -EAGAIN);
 		(void)uv_timer_start(&js->refill, on_refill,
-				     js->failures > 1 ? REFILL_AFTER_FAILURE_MS : REFILL_MS, 0);
+				     js->failures > 1 ? after_failures(js) : REFILL_MS, 0);
 	} else if (j) {
 		jobs_watch_ends(js);
 	}

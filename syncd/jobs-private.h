@@ -84,7 +84,7 @@ struct jobs {
 	bool elsewhere; /* some jobs are not below the spawner */
 	struct holder_link *links;
 	unsigned n_spares;
-	unsigned failures; /* spares that died one after the other */
+	unsigned failures; /* spares that died, or could not be made, one after the other */
 	unsigned spare_count;
 	char (*used_dirs)[24]; /* in spare/, without a holder */
 	unsigned n_used_dirs;

@@ -3,12 +3,16 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 
 enum {
 	RACY_NS = 40 * 1000 * 1000, /* a tick of 10 ms, and room for a slow stat */
 	SWEEP_REST_MS = 150,	    /* for the event of a change that the sweep saw first */
 	RETRY_REST_MS = 20,
+	RETRY_REST_MAX_MS = 1280,
+	LOST_REST_MS = 1000,
+	LOST_REST_MAX_MS = 16000,
 	TRIES_MAX = 8,
 	MASS_NODES = 1000,
 	MASS_WINDOW_MS = 5000,
@@ -203,11 +207,12 @@ void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from)
 
 void plan_retry_later(struct sync *sy, struct item *it)
 {
-	unsigned shift = MIN(it->tries, 6);
+	unsigned tries = it->tries;
 
 	dirty_retry(&sy->dirty, it);
 	if (it->tries > 1)
-		dirty_rest(&sy->dirty, it, clock_mono_ms() + (RETRY_REST_MS << shift));
+		dirty_rest(&sy->dirty, it,
+			   clock_mono_ms() + backoff_ms(tries, RETRY_REST_MS, RETRY_REST_MAX_MS));
 }
 
 /* The sweep saw it first: its event may still be on the way. True: judged later. */
@@ -251,7 +256,9 @@ static void dir_is_stale(struct sync *sy, struct item *it)
 	plan_retry_later(sy, it);
 	/* It waits until its directory has been found; that may take a round. */
 	if (it->tries > TRIES_MAX)
-		dirty_rest(&sy->dirty, it, clock_mono_ms() + 1000);
+		dirty_rest(&sy->dirty, it,
+			   clock_mono_ms() + backoff_ms(it->tries - TRIES_MAX - 1, LOST_REST_MS,
+							LOST_REST_MAX_MS));
 }
 
 static void mount_changed(struct sync *sy, uint32_t n)

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "base/util.h"
@@ -180,13 +181,25 @@ static void boot_id(void **state)
 	assert_string_equal(got, want);
 }
 
+/* Twice as long each time, never beyond the end, however often. */
+static void backs_off(void **state)
+{
+	(void)state;
+	assert_int_equal(backoff_ms(0, 100, 5000), 100);
+	assert_int_equal(backoff_ms(1, 100, 5000), 200);
+	assert_int_equal(backoff_ms(5, 100, 5000), 3200);
+	assert_int_equal(backoff_ms(6, 100, 5000), 5000);
+	assert_int_equal(backoff_ms(UINT32_MAX, 1, UINT64_MAX), UINT64_MAX);
+	assert_int_equal(backoff_ms(3, 100, 50), 50);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_times), cmocka_unit_test(agrees_with_libc),
 		cmocka_unit_test(timespec),    cmocka_unit_test(parses_variants),
 		cmocka_unit_test(refuses),     cmocka_unit_test(clocks_run),
-		cmocka_unit_test(boot_id),
+		cmocka_unit_test(boot_id),     cmocka_unit_test(backs_off),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
