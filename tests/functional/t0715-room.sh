@@ -11,7 +11,7 @@ now=$T/now
 now_say() {
 	printf '%-1023s\n' "$*" 1<>"$now"
 }
-now_say
+now_say ""
 export LIMB_FAULT_NOW=$now
 brain_up
 unset LIMB_FAULT_NOW
@@ -33,7 +33,7 @@ for point in log.append log.sync pack.sync; do
 		echo second >"$R/y.new"
 		mv "$R/y.new" "$R/x"
 		echo third >"$R/z"
-		now_say
+		now_say ""
 		wait_for "limb sync f"
 		verify_equal f
 		test "$(limb cp f:x -)" = second
