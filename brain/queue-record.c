@@ -96,6 +96,12 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		e->parent = p->at.parent;
 		set_bytes(&e->name, it->in.at.name, p->at.parent ? it->in.at.len : 0);
 		done = true;
+	} else if (p->verdict == REC_DONE &&
+		   (it->in.kind == INTENT_MOVE || it->in.kind == INTENT_LINK)) {
+		e->parent = p->to.parent;
+		set_bytes(&e->name, it->in.to.name, p->to.parent ? it->in.to.len : 0);
+	} else if (p->verdict == REC_DONE && it->in.kind == INTENT_REMOVE) {
+		e->dropped = true;
 	} else if (made && p->step == STEP_PUT_NEW) {
 		e->made = it->in.kind == INTENT_CREATE ? INTENT_MADE | it->in.number : it->in.node;
 		e->made_node = e->node = j->made;

@@ -289,6 +289,16 @@ static void rewrite(const struct rec_tree *t, const struct intent *in, struct re
 		lost(p, CONFLICT_EDIT_EDIT, p->node);
 }
 
+/* The name is gone and others are left, all known to the brain: it was made, and who had asked
+ * for it died before that was recorded. */
+static bool is_removed(const struct rec_tree *t, uint64_t node)
+{
+	struct touched c = {.t = t};
+	struct intent_name n;
+
+	return t->name(t->userdata, node, &n) && is_placed(&c, t->own(t->userdata, node), &n, node);
+}
+
 static void removal(const struct rec_tree *t, const struct intent *in, struct rec_plan *p)
 {
 	uint64_t held;
@@ -302,6 +312,8 @@ static void removal(const struct rec_tree *t, const struct intent *in, struct re
 			lost(p, CONFLICT_EDIT_DELETE, held);
 		return;
 	}
+	if (!held && in->shared && is_removed(t, p->node))
+		return;
 	if (held != p->node) {
 		/* It was moved there: what nobody saw under its new name is not removed. */
 		lost(p, CONFLICT_RENAME, p->node);

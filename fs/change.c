@@ -265,31 +265,22 @@ static int call_it(struct replay *c, struct accepted *e, uint64_t journal)
 	return 0;
 }
 
-/* Is what the path leads to the node that was meant? It may have had no id in the journal when
- * the entry was made, or one that an APPLY replaced; as long as that one is there, it is it. */
-static int is_meant(struct replay *c, struct accepted *e, uint64_t found)
+/* What the path leads to is what was meant, whatever it was called then: it may have had no id in
+ * the journal yet, or one that an APPLY replaced. */
+static int take_found(struct replay *c, struct accepted *e, uint64_t found)
 {
 	uint64_t journal = overlay_journal(c->ov, found);
 	struct index_node n;
-	int r;
 
-	if (!found || found == e->node)
-		return found != 0;
-	if (e->journal && journal == e->journal) {
-		e->node = found;
-		return 1;
-	}
-	if (found & OVERLAY_MADE || !journal ||
-	    (e->journal && index_get_node(c->t, e->journal, c->ov->at, &n) >= 0))
+	if (found == e->node)
 		return 0;
 	/* A file's bytes may be called by its old id; names in a directory are by the new one. */
-	if (overlay_node(c->ov, c->t, found, &n) < 0 || n.n.type != NODE_TYPE_FILE ||
-	    overlay_find(c->ov, found)) {
+	if (found & OVERLAY_MADE || journal == e->journal || overlay_find(c->ov, found) ||
+	    overlay_node(c->ov, c->t, found, &n) < 0 || n.n.type != NODE_TYPE_FILE) {
 		e->node = found;
-		return 1;
+		return 0;
 	}
-	r = call_it(c, e, journal);
-	return r < 0 ? r : 1;
+	return call_it(c, e, journal);
 }
 
 static int replay_entry(struct replay *c, struct accepted *e)
@@ -322,9 +313,10 @@ static int replay_entry(struct replay *c, struct accepted *e)
 	default:
 		if (!p.name && e->node != NODE_ROOT)
 			return 0;
-		r = p.name ? is_meant(c, e, found) : 1;
-		if (r == 0)
+		if (p.name && !found)
 			return 0;
+		if (p.name)
+			r = take_found(c, e, found);
 	}
 	if (r < 0)
 		return r;
