@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "brain/attach.h"
 #include "brain/life-impl.h"
 #include "brain/link.h"
@@ -41,16 +42,16 @@ static const char *judge_target(const struct env *guest, const struct entry_hell
 	const struct env *env = guest->guest_of;
 
 	if (h->root_missing)
-		return "its root there cannot be opened";
+		return "it cannot be opened";
 	if (h->has_mark && memcmp(h->mark, env->mark, sizeof(env->mark)) == 0)
-		return "that directory is where it lives now";
+		return "it lives in that directory now";
 	if (h->root_empty)
 		return NULL;
 	if (!h->has_mark)
-		return "the root there is not empty; empty it, or choose another";
+		return "it is not empty; empty it, or choose another directory";
 	return attach_mark_is_ours(env, h->mark)
 		       ? NULL
-		       : "the root there carries another environment; choose another";
+		       : "it carries another environment; choose another directory";
 }
 
 int guest_on_hello(struct env *guest, const struct entry_hello *h)
@@ -65,7 +66,11 @@ int guest_on_hello(struct env *guest, const struct entry_hello *h)
 		why = "another root stands there now";
 	env_clear_reason(guest, NULL);
 	if (why) {
-		(void)env_set_reason(guest, "root_replaced", "%s", why);
+		char shown[256];
+
+		text_escape_into(shown, sizeof(shown), guest->root ? guest->root : "",
+				 guest->root ? strlen(guest->root) : 0);
+		(void)env_set_reason(guest, "root_replaced", "'%s' there: %s", shown, why);
 		life_attached(guest, ATTACH_HOLD);
 		return -ESTALE;
 	}

@@ -181,7 +181,7 @@ int life_stage(struct life *l)
 struct unstaging {
 	struct env *env;
 	struct call *call;
-	char code[40], detail[512];
+	char code[40], detail[512], step[300];
 };
 
 static void places_deleted(void *userdata)
@@ -192,14 +192,16 @@ static void places_deleted(void *userdata)
 
 	env->busy = false;
 	l = life_new(env, u->call, "create");
-	if (l)
+	if (l) {
+		memcpy(l->step, u->step, sizeof(l->step));
 		life_create_fail(l, u->code, u->detail);
-	else if (u->call)
+	} else if (u->call)
 		call_fail(u->call, "internal", env->name, "limb rm NAME --force", "out of memory");
 	free(u);
 }
 
-void life_unstage(struct env *env, struct call *call, const char *code, const char *detail)
+void life_unstage(struct env *env, struct call *call, const char *code, const char *detail,
+		  const char *step)
 {
 	struct unstaging *u = calloc(1, sizeof(*u));
 
@@ -213,6 +215,7 @@ void life_unstage(struct env *env, struct call *call, const char *code, const ch
 	u->call = call;
 	(void)snprintf(u->code, sizeof(u->code), "%s", code);
 	(void)snprintf(u->detail, sizeof(u->detail), "%s", detail);
+	(void)snprintf(u->step, sizeof(u->step), "%s", step ? step : "");
 	env->busy = true; /* nobody begins anything with it meanwhile */
 	migrate_delete_places(env, true, places_deleted, u);
 }

@@ -41,7 +41,8 @@ void life_attached(struct env *env, enum attach_mode mode);
 void life_status(struct env *env);
 
 /* Of one that was made for a move that failed, or did not come about, nothing stays. call: who
- * wants to know, or NULL. */
-void life_unstage(struct env *env, struct call *call, const char *code, const char *detail);
+ * wants to know, or NULL. step: what to do about it; NULL or empty: the usual. */
+void life_unstage(struct env *env, struct call *call, const char *code, const char *detail,
+		  const char *step);
 
 #endif

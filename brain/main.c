@@ -226,7 +226,7 @@ static int run(void)
 		migrate_recover(env);
 		view_start(env); /* or found: one that outlived limbd */
 		if (env->staged) {
-			life_unstage(env, NULL, "internal", "limbd ended meanwhile");
+			life_unstage(env, NULL, "internal", "limbd ended meanwhile", NULL);
 			continue;
 		}
 		migrate_resume(env);

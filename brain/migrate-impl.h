@@ -24,6 +24,7 @@ struct move {
 
 	uint64_t seq, base_seq; /* what the guest has, or gets; what it had before */
 	unsigned passes;
+	bool copying; /* from here on there may be something at the new place */
 	uint64_t frozen_since_ms, frozen_ms, sent_bytes;
 	uint64_t from_incarnation, to_incarnation;
 	char *from_provider;

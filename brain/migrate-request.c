@@ -247,7 +247,7 @@ void migrate_staged(struct call *call, struct env *env, uint64_t begun_ms)
 	struct life *l;
 
 	if (!call) {
-		life_unstage(env, NULL, "internal", "nobody waits for it");
+		life_unstage(env, NULL, "internal", "nobody waits for it", NULL);
 		return;
 	}
 	(void)json_object_set_new(call->params, "to", json_string(env->staged));
@@ -256,7 +256,7 @@ void migrate_staged(struct call *call, struct env *env, uint64_t begun_ms)
 	if (l)
 		l->begun_ms = begun_ms;
 	else if (!env->busy)
-		life_unstage(env, NULL, "internal", "it cannot be moved");
+		life_unstage(env, NULL, "internal", "it cannot be moved", NULL);
 }
 
 /* An interrupted move to elsewhere goes first. */

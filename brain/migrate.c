@@ -124,6 +124,23 @@ static void guest_over(struct move *m)
 	guest_free(guest);
 }
 
+/* A directory that a person named is not emptied: somebody else may have begun to use it. */
+static void say_what_stays(struct move *m)
+{
+	const struct env *guest = m->guest;
+	bool named = guest && (guest->user_root ||
+			       (guest->target && strstr(guest->target, ":/") && guest->root));
+	char shown[256];
+	size_t n = strlen(m->detail);
+
+	if (!m->copying || !named)
+		return;
+	text_escape_into(shown, sizeof(shown), guest->root, strlen(guest->root));
+	(void)snprintf(m->detail + n, sizeof(m->detail) - n,
+		       "; what was copied to '%s' there stays: empty it before it is used again",
+		       shown);
+}
+
 static void fail_over(struct move *m)
 {
 	struct env *env = m->env;
@@ -135,10 +152,11 @@ static void fail_over(struct move *m)
 	env->muted = env->no_jobs = false;
 	migrate_thaw(env);
 	link_resume(env);
+	say_what_stays(m);
 	guest_over(m);
 	life_done(m->l, NULL);
 	if (env->staged)
-		life_unstage(env, call, m->code, m->detail);
+		life_unstage(env, call, m->code, m->detail, m->step);
 	else if (call)
 		call_fail(call, m->code, env->name, m->step[0] ? m->step : "limb status",
 			  "cannot move '%s': %s; it is where it was", env->name, m->detail);
@@ -584,6 +602,7 @@ static void copy_begin(struct life *gl)
 		index_read_end(t);
 	}
 	gl->on_status = copy_status;
+	m->copying = true;
 	move_step("migrate.copy");
 	r = copy(m, env_seq(m->env), first_copied);
 	if (r < 0)

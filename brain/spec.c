@@ -18,10 +18,10 @@ static const struct {
 	const char *provider, *keys;
 } taken[] = {
 	{"bwrap", "limits"},
-	{"command", "command limits path"},
+	{"command", "command in_place limits path"},
 	{"container", "image limits network"},
 	{"local", "limits"},
-	{"ssh", "limits path"},
+	{"ssh", "in_place limits path"},
 };
 
 static bool has_word(const char *words, const char *word)

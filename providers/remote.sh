@@ -255,7 +255,7 @@ do_create() {
 	if [ ! -d "$root" ]; then
 		(umask 022 && mkdir -p "$root") || {
 			rmdir "$d/run" "$d" 2>/dev/null
-			fail permission_denied "the directory '$root' cannot be made there"
+			fail permission_denied "the directory '$root' cannot be made there; make it first, or choose another"
 		}
 		root=$(cd -P -- "$root" && pwd -P)
 		# It may have come by a link to where another one is.
