@@ -168,14 +168,10 @@ static void remove_synced(struct env *env, const struct barrier_result *res, voi
 
 static void remove_drained(struct call *call)
 {
-	const char *name = call_str(call, "name");
-	struct env *env = name ? env_find(call->brain, name) : NULL;
+	struct env *env = life_env(call, false);
 	struct barrier_result none = {.r = -ENOTCONN};
 	struct life *l;
 
-	if (env && call_bool(call, "force") && life_give_up(env, call))
-		return;
-	env = life_env(call, false);
 	if (!env)
 		return;
 	l = life_new(env, call, "rm");
@@ -192,8 +188,12 @@ static void remove_drained(struct call *call)
 /* What was written in its view is counted with what waits: it may be nowhere else. */
 void life_remove(struct call *call)
 {
-	struct env *env = life_env(call, false);
+	const char *name = call_str(call, "name");
+	struct env *env = name ? env_find(call->brain, name) : NULL;
 
+	if (env && call_bool(call, "force") && life_give_up(env, call))
+		return;
+	env = life_env(call, false);
 	if (!env)
 		return;
 	if (call_bool(call, "force") || !env->log)
