@@ -198,10 +198,15 @@ static int take_was(struct merge_plan *p)
 	root->was = root->is = root->way = true;
 	for (size_t i = 0; i < p->n[MERGE_WAS]; i++) {
 		struct mname *x = p->names[MERGE_WAS][i];
+		const struct mnode *up = node_find(p, x->parent);
 
 		x->m = node_make(p, x->node, x->type);
 		if (!x->m)
 			return -ENOMEM;
+		/* Told twice, as the way to several things; or in what another has replaced. */
+		x->stays = !up || !up->was || name_find(p, MERGE_WAS, x->parent, x->name, x->len);
+		if (x->stays)
+			continue;
 		x->m->was = true;
 		x->m->way |= x->way;
 		x->m->names++;

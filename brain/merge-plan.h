@@ -62,7 +62,7 @@ struct merge_plan {
 };
 
 void merge_plan_begin(struct merge_plan *p, merge_get_fn get, void *userdata);
-/* parent: 0 is no node. -E2BIG above MERGE_NAMES_MAX. */
+/* Each behind its directory; told twice is told once. -E2BIG above MERGE_NAMES_MAX. */
 int merge_plan_add(struct merge_plan *p, enum merge_side side, uint64_t parent, const char *name,
 		   size_t len, uint64_t node, uint8_t type, uint64_t at, bool way);
 /* mask: attributes that do not count (enum node_mask). */

@@ -28,15 +28,15 @@ static struct item *next_item(struct queue *q)
 
 	while (it && it->error)
 		it = it->next;
-	return it && it->durable ? it : NULL;
+	return it && it->durable && merge_is_whole(q, it) ? it : NULL;
 }
 
 /* Nothing is under way any more; what is left is begun anew when it is possible. */
 static void stop(struct queue *q)
 {
 	if (q->applying)
-		q->env->applying[ORIGIN_BRAIN_]--;
-	q->applying = false;
+		q->env->applying[q->applying]--;
+	q->applying = 0;
 	q->state = QUEUE_IDLE;
 	q->item = NULL;
 	judged_done(&q->judged);

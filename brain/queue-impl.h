@@ -32,6 +32,13 @@ struct fact {
 };
 #define FACT_GONE (INTENT_MADE - 1)
 
+enum { BUCKETS = 4096 };
+
+struct facts {
+	struct fact *v[BUCKETS];
+	bool any;
+};
+
 /* Entries and nodes of the brain's view that differ from the index. */
 struct seen {
 	struct seen *next;
@@ -42,8 +49,6 @@ struct seen {
 	const struct node *n; /* of a node, lent by its item */
 	int links;	      /* that it has more than in the index */
 };
-
-enum { BUCKETS = 4096 };
 
 struct judged {
 	struct rec_plan plan;
@@ -86,8 +91,8 @@ struct queue {
 	uint64_t bytes, conflicts;
 	uint64_t last; /* highest number given */
 	struct waiting *waiting;
-	struct fact *facts[BUCKETS];
-	bool any_fact;
+	struct facts facts, merged; /* merged: of those, what a merge made (see queue-merge.c) */
+	uint64_t durable_to;	    /* highest number that is durable */
 	struct seen *view[BUCKETS];
 	bool view_fresh;
 	struct buf target, xattrs; /* lent by queue_seen */
@@ -115,18 +120,26 @@ struct queue {
 	struct content_ref became;
 	struct buf frames;
 	bool all_sent;
-	bool applying; /* counted in env->applying */
+	uint8_t applying; /* origin that is counted in env->applying; 0: none */
 };
 
 /* queue.c */
 void item_free(struct item *it);
-struct fact *fact_find(const struct queue *q, uint64_t id);
-struct fact *fact_make(struct queue *q, uint64_t id);
-void facts_clear(struct queue *q);
-int facts_take(struct queue *q, const Limb__IntentEnd *e);
-uint64_t alias_of(const struct queue *q, uint64_t id);
+void item_remove(struct queue *q, struct item *it);
 void queue_later(struct queue *q); /* queue_kick() again, soon */
 void queue_over(struct queue *q, struct item *it, const char *outcome, int error, uint64_t seq);
+
+/* queue-facts.c */
+const struct fact *fact_find(const struct facts *v, uint64_t id);
+void facts_clear(struct facts *v);
+int facts_take(struct queue *q, const Limb__IntentEnd *e);
+int facts_take_ids(struct queue *q, const Limb__IntentEnd *e);
+int facts_take_own(struct facts *v, const Limb__IntentEnd *e);
+uint64_t alias_of(const struct queue *q, uint64_t id);
+
+/* queue-merge.c */
+int merge_open(struct queue *q);
+bool merge_is_whole(const struct queue *q, const struct item *it);
 
 /* queue-view.c */
 void view_clear(struct queue *q);

@@ -110,7 +110,9 @@ static uint64_t tree_alias(void *ud, uint64_t id)
 
 static const struct intent_own *tree_own(void *ud, uint64_t id)
 {
-	const struct fact *f = fact_find(((struct looking *)ud)->q, id);
+	const struct queue *q = ((struct looking *)ud)->q;
+	/* Of a merge's author the view is a stranger. */
+	const struct fact *f = fact_find(q->item->in.merge_last ? &q->merged : &q->facts, id);
 
 	return f && f->has_own ? &f->own : NULL;
 }

@@ -148,6 +148,7 @@ int record_end(struct queue *q, struct item *it, const char *outcome, queue_dura
 
 	e.change = it->in.number;
 	e.outcome = (char *)outcome;
+	e.merged = it->in.merge_last != 0;
 	fill_end(q, it, &e, c);
 	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
 	rec.body_case = LIMB__RECORD__BODY_INTENT_END;

@@ -82,20 +82,34 @@ static const struct node *thing(const struct item *it)
 	return it->in.kind == INTENT_LINK ? &it->in.base : &it->in.wanted;
 }
 
+static bool is_merge(const struct item *it)
+{
+	return it->in.merge_last != 0;
+}
+
 static void fill_put(struct queue *q, Limbwire__Apply *m, Limb__Attr *a, Limb__Content *c)
 {
 	const struct rec_plan *p = &q->judged.plan;
 	const struct node *n = thing(q->item);
+	const Limb__Intent *in = q->item->rec->intent;
 
 	a->type = (Limb__NodeType)n->type;
 	a->mode = n->mode;
 	m->attr_defaults = true;
+	/* A fork's change brings all attributes, as far as they can be had there. */
+	if (is_merge(q->item)) {
+		*a = in->kind == LIMB__INTENT_KIND__INTENT_LINK ? *in->seen : *in->wanted;
+		m->attr_defaults = false;
+		m->lenient = true;
+	}
 	m->no_replace = p->step == STEP_PUT_NEW;
 	m->make_parents = p->by_path;
 	switch (n->type) {
 	case NODE_TYPE_DIRECTORY: m->kind = LIMBWIRE__APPLY__KIND__MKDIR; return;
 	case NODE_TYPE_FIFO:
-	case NODE_TYPE_SOCKET: m->kind = LIMBWIRE__APPLY__KIND__SYMLINK; return;
+	case NODE_TYPE_SOCKET:
+	case NODE_TYPE_CHAR:
+	case NODE_TYPE_BLOCK: m->kind = LIMBWIRE__APPLY__KIND__SYMLINK; return;
 	case NODE_TYPE_SYMLINK:
 		m->kind = LIMBWIRE__APPLY__KIND__SYMLINK;
 		a->target = (ProtobufCBinaryData){n->target_len, (uint8_t *)n->target};
@@ -151,7 +165,7 @@ static int send_apply(struct queue *q)
 	m.number = q->item->in.number;
 	m.deadline_ms = ASK_MS - 1000;
 	m.seen = j->seen;
-	m.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
+	m.origin = (Limb__Origin)q->applying;
 	m.path = text(j->path);
 	m.to_path = text(j->to_path);
 	switch (p->step) {
@@ -270,8 +284,8 @@ void send_begin(struct queue *q)
 		return;
 	}
 	q->state = QUEUE_SENDING;
-	q->applying = true;
-	q->env->applying[ORIGIN_BRAIN_]++;
+	q->applying = is_merge(q->item) ? ORIGIN_MERGE_ : ORIGIN_BRAIN_;
+	q->env->applying[q->applying]++;
 	q->push = file ? link_push_number() : 0;
 	q->all_sent = !file;
 	q->part = 0;

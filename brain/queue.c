@@ -9,7 +9,7 @@
 #include "brain/link.h"
 #include "wire/attr.h"
 
-enum { TICK_MS = 200, GIVEN_MAX = 64 };
+enum { TICK_MS = 200 };
 
 /* ---- items ---- */
 
@@ -87,6 +87,8 @@ static int item_new(struct queue *q, const uint8_t *body, size_t n, struct item 
 	it->in.fields = m->fields;
 	it->in.view_epoch = m->view_epoch;
 	it->in.view_number = m->view_number;
+	it->in.merge_last = m->merge_last;
+	it->in.merge_node = m->merge_node;
 	it->base_seq = it->rec->base_seq;
 	*ret = it;
 	return 0;
@@ -113,7 +115,7 @@ static void item_append(struct queue *q, struct item *it)
 	view_append(q, it);
 }
 
-static void item_remove(struct queue *q, struct item *it)
+void item_remove(struct queue *q, struct item *it)
 {
 	struct item **p = &q->head;
 
@@ -129,142 +131,10 @@ static void item_remove(struct queue *q, struct item *it)
 	if (q->item == it)
 		q->item = NULL;
 	item_free(it);
-	if (q->n == 0)
-		facts_clear(q);
-}
-
-/* ---- facts ---- */
-
-struct fact *fact_find(const struct queue *q, uint64_t id)
-{
-	struct fact *f = q->facts[id % BUCKETS];
-
-	while (f && f->id != id)
-		f = f->next;
-	return f;
-}
-
-struct fact *fact_make(struct queue *q, uint64_t id)
-{
-	struct fact *f = fact_find(q, id);
-
-	if (f)
-		return f;
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return NULL;
-	f->id = id;
-	f->next = q->facts[id % BUCKETS];
-	q->facts[id % BUCKETS] = f;
-	q->any_fact = true;
-	return f;
-}
-
-static void names_free(struct intent_names *n)
-{
-	for (struct intent_names *next; n; n = next) {
-		next = n->next;
-		free(n);
+	if (q->n == 0) {
+		facts_clear(&q->facts);
+		facts_clear(&q->merged);
 	}
-}
-
-void facts_clear(struct queue *q)
-{
-	for (size_t i = 0; q->any_fact && i < BUCKETS; i++) {
-		struct fact *f;
-
-		while ((f = q->facts[i])) {
-			q->facts[i] = f->next;
-			names_free(f->before);
-			free(f);
-		}
-	}
-	q->any_fact = false;
-}
-
-uint64_t alias_of(const struct queue *q, uint64_t id)
-{
-	/* A chain: what was made, was gone, and was made again. */
-	for (unsigned i = 0; i < 100; i++) {
-		const struct fact *f = fact_find(q, id);
-
-		if (!f || !f->has_alias || f->alias == id)
-			break;
-		id = f->alias;
-	}
-	return id & INTENT_MADE ? 0 : id;
-}
-
-static void content_of(const Limb__Content *c, struct content_ref *ret)
-{
-	*ret = (struct content_ref){0};
-	if (!c || c->sha256.len != SHA256_BYTES)
-		return;
-	ret->size_bytes = c->size_bytes;
-	memcpy(ret->sha256, c->sha256.data, SHA256_BYTES);
-}
-
-/* Of a node with several names any may be asked about. Beyond the limit the last ones count. */
-static int keep_name(struct fact *f)
-{
-	struct intent_names *n, **p = &f->before;
-	char *name;
-
-	if (!f->own.at.len)
-		return 0;
-	for (unsigned i = 0; *p; i++) {
-		if (i < GIVEN_MAX) {
-			p = &(*p)->next;
-			continue;
-		}
-		names_free(*p);
-		*p = NULL;
-	}
-	n = malloc(sizeof(*n) + f->own.at.len);
-	if (!n)
-		return -ENOMEM;
-	name = (char *)(n + 1);
-	memcpy(name, f->own.at.name, f->own.at.len);
-	*n = (struct intent_names){f->before, {f->own.at.parent, name, f->own.at.len}};
-	f->own.before = f->before = n;
-	return 0;
-}
-
-int facts_take(struct queue *q, const Limb__IntentEnd *e)
-{
-	const uint64_t alias[2][2] = {{e->made, e->made_node}, {e->gone, e->gone_node}};
-	struct fact *f;
-
-	q->view_fresh = false; /* it has the ids that were */
-	for (int i = 0; i < 2; i++) {
-		if (!alias[i][0])
-			continue;
-		f = fact_make(q, alias[i][0]);
-		if (!f)
-			return -ENOMEM;
-		f->has_alias = true;
-		f->alias = alias[i][1] ? alias[i][1] : FACT_GONE;
-	}
-	if (!e->node)
-		return 0;
-	f = fact_make(q, e->node);
-	if (!f)
-		return -ENOMEM;
-	f->has_own = true;
-	f->own.astray |= e->astray;
-	f->own.dropped |= e->dropped;
-	if (e->name.len && e->name.len <= NODE_NAME_MAX) {
-		if (keep_name(f) < 0)
-			return -ENOMEM;
-		memcpy(f->name, e->name.data, e->name.len);
-		f->own.at = (struct intent_name){e->parent, f->name, (uint16_t)e->name.len};
-	}
-	if (e->written) {
-		f->own.content = true;
-		content_of(e->meant, &f->own.wanted);
-		content_of(e->became, &f->own.got);
-	}
-	return 0;
 }
 
 /* ---- opening ---- */
@@ -324,9 +194,10 @@ int queue_open(struct env *env)
 	if (r == 0)
 		r = index_intent_ends(t, load_end, q);
 	q->last = MAX(q->last, index_last_change(t));
+	q->durable_to = q->last;
 	q->conflicts = index_conflict_count(t);
 	index_read_end(t);
-	return r;
+	return r < 0 ? r : merge_open(q);
 }
 
 static void waiting_end(struct queue *q, struct waiting *w, int r)
@@ -363,7 +234,8 @@ void queue_close(struct env *env)
 		q->head = it->next;
 		item_free(it);
 	}
-	facts_clear(q);
+	facts_clear(&q->facts);
+	facts_clear(&q->merged);
 	view_clear(q);
 	judged_done(&q->judged);
 	sha256_free(q->hash);
@@ -436,6 +308,8 @@ static int pack(const struct env *env, const struct intent *in, uint64_t base_se
 	m.fields = in->fields;
 	m.view_epoch = in->view_epoch;
 	m.view_number = in->view_number;
+	m.merge_last = in->merge_last;
+	m.merge_node = in->merge_node;
 	if (in->wanted.type) {
 		r = wire_attr_fill(&wanted, &in->wanted);
 		m.wanted = &wanted.attr;
@@ -449,7 +323,9 @@ static int pack(const struct env *env, const struct intent *in, uint64_t base_se
 			m.seen_content = &seen.content;
 	}
 	rec.incarnation = env->incarnation;
-	rec.origin = in->view_number ? LIMB__ORIGIN__ORIGIN_VIEW : LIMB__ORIGIN__ORIGIN_BRAIN;
+	rec.origin = in->view_number  ? LIMB__ORIGIN__ORIGIN_VIEW
+		     : in->merge_last ? LIMB__ORIGIN__ORIGIN_MERGE
+				      : LIMB__ORIGIN__ORIGIN_BRAIN;
 	rec.base_seq = base_seq;
 	rec.body_case = LIMB__RECORD__BODY_INTENT;
 	rec.intent = &m;
@@ -477,6 +353,8 @@ static void added(int r, uint64_t seq, void *userdata)
 		return;
 	}
 	it->durable = r == 0;
+	if (r == 0)
+		it->queue->durable_to = MAX(it->queue->durable_to, it->in.number);
 	it->seq = seq;
 	it->fn = NULL;
 	if (r < 0)

@@ -71,6 +71,14 @@ bool queue_find(const struct env *env, const char *path, struct queue_change *re
 typedef void (*queue_durable_fn)(int r, uint64_t seq, void *userdata);
 int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *userdata);
 
+/* ---- what a fork did (verb-merge.c) ---- */
+
+struct merge_past;
+uint64_t queue_next(const struct env *env);    /* the number that the next one gets; 0: no queue */
+uint64_t queue_merging(const struct env *env); /* the first of a merge that waits; 0: none */
+/* Before changes of that fork are added, in the same turn of the loop. */
+int queue_merge_known(struct env *env, const struct merge_past *past);
+
 /* ---- ends ---- */
 
 struct queue_result {

@@ -422,7 +422,7 @@ static void another_name(const struct rec_tree *t, const struct intent *in, stru
 }
 
 /* A write changes a file's time, too, and here a name in it a directory's: a time that somebody
- * sets in a view stands against other contents only. */
+ * sets in a view, or a fork, stands against other contents only. */
 static bool time_is_ours(const struct rec_tree *t, const struct intent *in,
 			 const struct rec_plan *p, const struct node *now)
 {
@@ -446,7 +446,7 @@ static void attributes(const struct rec_tree *t, const struct intent *in, struct
 	(void)t->name(t->userdata, p->node, &p->at);
 	open = in->fields & node_compare(&now, &in->wanted, 0);
 	theirs = open & node_compare(&now, &in->base, 0);
-	if (in->view_number && theirs & NODE_FIELD_MTIME) {
+	if ((in->view_number || in->merge_last) && theirs & NODE_FIELD_MTIME) {
 		theirs &= ~(uint32_t)NODE_FIELD_MTIME;
 		if (!time_is_ours(t, in, p, &now))
 			open &= ~(uint32_t)NODE_FIELD_MTIME;

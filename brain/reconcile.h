@@ -78,6 +78,7 @@ struct intent {
 	struct node base;      /* WRITE, ATTR, LINK: node as the brain saw it */
 	uint64_t base_seq;     /* the tree that it saw; 0: that of now (queue_add) */
 	uint64_t view_epoch, view_number; /* the view's entry that it was made from; 0: another's */
+	uint64_t merge_last, merge_node;  /* of a merge: its last change, the fork's node; else 0 */
 };
 
 struct intent_names {

@@ -31,6 +31,7 @@ void verb_resolve(struct call *call);
 void verb_retry(struct call *call);
 void verb_drop(struct call *call);
 void verb_cp(struct call *call);
+void verb_merge(struct call *call);
 void verb_mv(struct call *call);
 void verb_rm(struct call *call);
 void verb_restore(struct call *call);

@@ -26,6 +26,7 @@ const struct verb verbs[] = {
 	{"label", verb_label},
 	{"logs", verb_logs},
 	{"ls", verb_ls},
+	{"merge", verb_merge},
 	{"migrate", migrate},
 	{"mv", verb_mv},
 	{"pause", life_pause},

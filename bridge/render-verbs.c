@@ -225,6 +225,28 @@ void render_create(const struct render *r, const json_t *result)
 			    (long long)json_integer_value(json_object_get(result, "left_out")));
 }
 
+void render_merge(const struct render *r, const json_t *result)
+{
+	static const struct column c[] = {
+		{"environment", "environment", CELL_TEXT, false},
+		{"from", "from", CELL_TEXT, false},
+		{"applied", "applied", CELL_INTEGER, false},
+		{"conflicts", "conflicts", CELL_INTEGER, false},
+	};
+	static const struct column waits[] = {
+		{"waiting", "pending_changes", CELL_INTEGER, false},
+	};
+	static const struct column refused[] = {
+		{"refused", "unapplied", CELL_INTEGER, false},
+	};
+
+	render_fields(r, result, c, ARRAY_SIZE(c));
+	if (json_object_get(result, "pending"))
+		render_fields(r, result, waits, ARRAY_SIZE(waits));
+	if (json_object_get(result, "unapplied"))
+		render_fields(r, result, refused, ARRAY_SIZE(refused));
+}
+
 void render_state(const struct render *r, const json_t *result)
 {
 	render_text(r, result, "environment");

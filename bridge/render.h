@@ -66,8 +66,8 @@ const char *render_ms_text(char out[RENDER_SHORT_MAX], double ms);
 /* ---- verbs ---- */
 
 render_fn render_up, render_down, render_status, render_create, render_state, render_ls,
-	render_inspect, render_sync, render_verify, render_seq, render_rebuild, render_migrate,
-	render_restore, render_rm, render_trust, render_ps, render_copied, render_conflicts,
-	render_points, render_jobs, render_input, render_signal, render_why;
+	render_inspect, render_sync, render_verify, render_seq, render_rebuild, render_merge,
+	render_migrate, render_restore, render_rm, render_trust, render_ps, render_copied,
+	render_conflicts, render_points, render_jobs, render_input, render_signal, render_why;
 
 #endif

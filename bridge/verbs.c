@@ -120,6 +120,11 @@ static const struct verb_flag fork_flags[] = {
 	{0},
 };
 
+static const struct verb_flag merge_flags[] = {
+	{"into", 0, VALUE_NAME, "into", "NAME", "the environment that it was forked from"},
+	{0},
+};
+
 static const struct verb_flag migrate_flags[] = {
 	{"to", 0, VALUE_PROVIDER, "to", "PROVIDER[:TARGET]", "where it is to live"},
 	{"jobs", 0, VALUE_TEXT, "jobs", "wait|stop|restart", "what becomes of running jobs (wait)"},
@@ -234,6 +239,9 @@ const struct verb verb_table[] = {
 	{"fork", "make a new environment from another's journal", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG, {"new", VALUE_NAME, false, "NEW"}}, fork_flags, "equal", render_create,
 		"environment"},
+	{"merge", "bring back what was done in a fork", HANDLE_DAEMON, EFFECT_CHANGE,
+		{{"name", VALUE_NAME, false, "NEW"}, {"paths", VALUE_PATHS, true, "PATH..."}},
+		merge_flags, "clean", render_merge, "seq"},
 	{"migrate", "move an environment to another place", HANDLE_DAEMON, EFFECT_CHANGE,
 		{NAME_ARG}, migrate_flags, "equal", render_migrate, "environment"},
 	{"rm", "remove an environment, or a file of one", HANDLE_DAEMON, EFFECT_DESTROY,
