@@ -126,6 +126,15 @@ static void fork_go(struct call *call, struct env *parent, uint64_t seq)
 		fork_fail(l, r, "its log cannot be begun");
 }
 
+void life_forget_fork(struct env *env)
+{
+	struct life *l = life_new(env, NULL, "fork");
+
+	log_warning("environment '%s': its fork was never finished; it is removed", env->name);
+	if (l)
+		life_create_fail(l, "internal", "limbd ended meanwhile");
+}
+
 /* ---- what was done until now ---- */
 
 static void fork_now(struct call *call)

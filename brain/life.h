@@ -35,6 +35,8 @@ bool life_defer(struct call *call, struct env *env);
 
 /* An environment whose create did not get as far as a sandbox: nothing of it stays. */
 void life_forget_unmade(struct env *env);
+/* The same of a fork, whose sandbox may have some of its files. */
+void life_forget_fork(struct env *env);
 
 /* From attach.c: WELCOME is sent; a STATUS came. */
 void life_attached(struct env *env, enum attach_mode mode);

@@ -220,6 +220,10 @@ static int run(void)
 			life_forget_unmade(env);
 			continue;
 		}
+		if (env->creating && env->forked_from) {
+			life_forget_fork(env);
+			continue;
+		}
 		jobs_resume(env);
 		if (!env->wanted)
 			jobs_lost(env);
