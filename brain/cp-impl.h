@@ -8,6 +8,7 @@
 enum {
 	CP_STEP = 1 << 20,
 	CP_SYNC_MS = 60000,
+	CP_LOOK_MS = 10000, /* then what the journal has is read: something never settles there */
 };
 
 /* One file or directory of the host, by paths below the two tops. */

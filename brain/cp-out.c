@@ -223,6 +223,6 @@ void cp_out_begin(struct copy *c)
 {
 	struct barrier_result none = {.r = -ENOTCONN};
 
-	if (c->point != INDEX_NOW || barrier_run(c->env, CP_SYNC_MS, out_synced, c) < 0)
+	if (c->point != INDEX_NOW || barrier_run(c->env, CP_LOOK_MS, out_synced, c) < 0)
 		out_synced(c->env, &none, c);
 }

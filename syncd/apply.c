@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 
+#include "base/backoff.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/util.h"
@@ -17,6 +19,10 @@
 enum {
 	PUSHES = 16,
 	RESTORE_REQUESTS = 1 << 24,
+	WAIT_FIRST_MS = 5,
+	WAIT_MAX_MS = 200,
+	WAIT_MS = 2000, /* what is not told by then never rests, or cannot be read */
+	WAITING_MAX = 16,
 	NUMBERS = 64, /* at most one of the brain's changes is under way at a time */
 };
 
@@ -31,6 +37,21 @@ struct apply {
 	int numbers;		/* the file that has `made`; -1: not open yet */
 	uint64_t made[NUMBERS]; /* of the brain's changes, the last ones that were made here */
 	struct push pushes[PUSHES];
+	struct waiting *waiting; /* in the order in which they came */
+	struct wait_timer *timer;
+};
+
+/* An APPLY that waits until what it takes away is told. */
+struct waiting {
+	struct waiting *next;
+	Limbwire__Apply *m;
+	uint64_t end_ms;
+};
+
+struct wait_timer {
+	uv_timer_t timer;
+	struct apply *ap; /* NULL: it is gone */
+	unsigned tries;
 };
 
 /* ---- temporary names ---- */
@@ -203,7 +224,7 @@ static int change_once(struct apply *ap, const struct change *c)
 	return r == 0 && c->m->number ? number_made(ap, c->m->number) : r;
 }
 
-void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
+static void apply_now(struct apply *ap, const Limbwire__Apply *m)
 {
 	Limbwire__Done done = LIMBWIRE__DONE__INIT;
 	struct push *push = m->push != 0 ? push_find(ap, m->push) : NULL;
@@ -225,6 +246,108 @@ void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
 	if (push)
 		push_end(push);
 	apply_change_done(&c);
+}
+
+/* ---- what a person asks for at once ---- */
+
+/* It says nothing of what it expects to be there: would it take away what nobody was told of? */
+static bool takes_untold(struct apply *ap, const Limbwire__Apply *m)
+{
+	const ProtobufCBinaryData *path = m->kind == LIMBWIRE__APPLY__KIND__MOVE ? &m->to_path
+										 : &m->path;
+	cleanup_free char *text = NULL;
+
+	if (m->origin != LIMB__ORIGIN__ORIGIN_BRAIN || m->number || m->careful || m->no_replace ||
+	    m->base_sha256.len || ap->restore || sync_root_fd(ap->sync) < 0)
+		return false;
+	if (m->kind != LIMBWIRE__APPLY__KIND__PUT && m->kind != LIMBWIRE__APPLY__KIND__SYMLINK &&
+	    m->kind != LIMBWIRE__APPLY__KIND__REMOVE && m->kind != LIMBWIRE__APPLY__KIND__MOVE)
+		return false;
+	text = path->len && !memchr(path->data, 0, path->len)
+		       ? strndup((const char *)path->data, path->len)
+		       : NULL;
+	return text && known_told(ap->sync, text) < 0;
+}
+
+static void waiting_drop_first(struct apply *ap)
+{
+	struct waiting *w = ap->waiting;
+
+	ap->waiting = w->next;
+	limbwire__apply__free_unpacked(w->m, NULL);
+	free(w);
+}
+
+static void wait_on(struct apply *ap);
+
+static void on_wait(uv_timer_t *t)
+{
+	struct wait_timer *wt = container_of(t, struct wait_timer, timer);
+	struct apply *ap = wt->ap;
+
+	while (ap->waiting) {
+		if (takes_untold(ap, ap->waiting->m) && clock_mono_ms() < ap->waiting->end_ms)
+			break;
+		apply_now(ap, ap->waiting->m);
+		waiting_drop_first(ap);
+		wt->tries = 0;
+	}
+	if (ap->waiting)
+		wait_on(ap);
+}
+
+static void wait_on(struct apply *ap)
+{
+	(void)uv_timer_start(&ap->timer->timer, on_wait,
+			     backoff_ms(ap->timer->tries++, WAIT_FIRST_MS, WAIT_MAX_MS), 0);
+}
+
+static int wait_add(struct apply *ap, const Limbwire__Apply *m)
+{
+	size_t n = limbwire__apply__get_packed_size(m), count = 0;
+	cleanup_free uint8_t *bytes = malloc(n + 1);
+	struct waiting *w, **p = &ap->waiting;
+
+	for (; *p; p = &(*p)->next)
+		count++;
+	if (!ap->timer) {
+		ap->timer = calloc(1, sizeof(*ap->timer));
+		if (ap->timer) {
+			ap->timer->ap = ap;
+			(void)uv_timer_init(ap->loop, &ap->timer->timer);
+		}
+	}
+	w = bytes && ap->timer && count < WAITING_MAX ? calloc(1, sizeof(*w)) : NULL;
+	if (!w)
+		return -EBUSY;
+	(void)limbwire__apply__pack(m, bytes);
+	w->m = limbwire__apply__unpack(NULL, n, bytes);
+	if (!w->m) {
+		free(w);
+		return -ENOMEM;
+	}
+	w->end_ms = clock_mono_ms() + WAIT_MS;
+	*p = w;
+	if (count == 0) {
+		ap->timer->tries = 0;
+		wait_on(ap);
+	}
+	return 0;
+}
+
+/* Others by a name do not overtake those that wait. */
+void apply_on_apply(struct apply *ap, const Limbwire__Apply *m)
+{
+	bool wait = m->origin == LIMB__ORIGIN__ORIGIN_BRAIN && !m->number && ap->waiting;
+
+	if ((wait || takes_untold(ap, m)) && wait_add(ap, m) == 0)
+		return;
+	apply_now(ap, m);
+}
+
+static void wait_timer_closed(uv_handle_t *h)
+{
+	free(container_of((uv_timer_t *)h, struct wait_timer, timer));
 }
 
 /* ---- RESTORE ---- */
@@ -298,6 +421,8 @@ void apply_detached(struct apply *ap)
 		restore_cancel(ap->restore, -ENOTCONN);
 	else
 		rtree_done(&ap->held);
+	while (ap->waiting)
+		waiting_drop_first(ap);
 	for (unsigned i = 0; i < PUSHES; i++)
 		push_end(&ap->pushes[i]);
 }
@@ -332,5 +457,7 @@ void apply_free(struct apply *ap)
 		rtree_done(&ap->held);
 	if (ap->numbers >= 0)
 		(void)close(ap->numbers);
+	if (ap->timer)
+		uv_close((uv_handle_t *)&ap->timer->timer, wait_timer_closed);
 	free(ap);
 }

@@ -14,6 +14,7 @@ enum { DEEP = 512 };
 struct look {
 	struct sync *sy;
 	unsigned deep;
+	bool ignored_too; /* what is ignored counts as known */
 };
 
 static int entry_known(struct look *l, int dir, uint32_t e);
@@ -22,6 +23,7 @@ static int entry_known(struct look *l, int dir, uint32_t e);
 static int name_known(struct look *l, int dir, uint32_t n, const char *name)
 {
 	size_t len = strlen(name);
+	struct stamp st;
 	uint32_t e;
 
 	if (apply_is_temp(name, len))
@@ -29,6 +31,9 @@ static int name_known(struct look *l, int dir, uint32_t n, const char *name)
 	e = shadow_find(&l->sy->shadow, n, name, len);
 	if (e)
 		return entry_known(l, dir, e);
+	if (l->ignored_too && stamp_at(dir, name, &st) == 0 &&
+	    sync_is_ignored(l->sy, n, name, len, &st))
+		return 0;
 	/* Also what is ignored is not known: it would go unseen. */
 	(void)dirty_mark(&l->sy->dirty, ITEM_NAME, n, name, len, 0, NULL);
 	return -ESTALE;
@@ -140,6 +145,55 @@ int known_check(struct sync *sy, const char *path, uint64_t node, uint64_t seen,
 		else
 			r = told_since(sy, n, seen) ? -ESTALE : entry_known(&l, dir, e);
 	}
+	if (r < 0)
+		sync_touch(sy, path, strlen(path), 0);
+	return r;
+}
+
+/* The first of its names that the shadow has not is left out by a rule. */
+static bool leads_into_ignored(struct sync *sy, const char *path)
+{
+	uint32_t dir = SHADOW_ROOT, e;
+
+	for (const char *s = path, *slash;; s = slash + 1) {
+		cleanup_close int parent = -1;
+		cleanup_free char *upto = NULL;
+		const char *name;
+		struct stamp st;
+		size_t n;
+
+		slash = strchr(s, '/');
+		n = slash ? (size_t)(slash - s) : strlen(s);
+		e = n <= NODE_NAME_MAX ? shadow_find(&sy->shadow, dir, s, n) : 0;
+		if (!e) {
+			upto = strndup(path, (size_t)(s - path) + n);
+			return upto &&
+			       beneath_open_parent(sy->root.fd, upto, &parent, &name) == 0 &&
+			       stamp_at(parent, name, &st) == 0 &&
+			       sync_is_ignored(sy, dir, s, n, &st);
+		}
+		dir = shadow_entry(&sy->shadow, e)->node;
+		if (!slash || !shadow_dir(&sy->shadow, dir))
+			return false;
+	}
+}
+
+int known_told(struct sync *sy, const char *path)
+{
+	struct look l = {.sy = sy, .ignored_too = true};
+	cleanup_close int dir = -1;
+	const char *name;
+	struct stamp st;
+	uint32_t e;
+	int r = -ESTALE;
+
+	if (beneath_open_parent(sy->root.fd, path, &dir, &name) < 0 || stamp_at(dir, name, &st) < 0)
+		return 0; /* nothing, or nothing that an APPLY could reach */
+	e = sync_entry_at(sy, path, strlen(path));
+	if (e)
+		r = entry_known(&l, dir, e);
+	else if (leads_into_ignored(sy, path))
+		r = 0;
 	if (r < 0)
 		sync_touch(sy, path, strlen(path), 0);
 	return r;

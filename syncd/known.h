@@ -21,4 +21,8 @@ enum known_how {
 int known_check(struct sync *sy, const char *path, uint64_t node, uint64_t seen,
 		enum known_how how);
 
+/* What stands at a path, if anything, with all beneath it, was told: it may go and is kept all the
+ * same. What is ignored is never told, and does not count. 0 or -ESTALE. */
+int known_told(struct sync *sy, const char *path);
+
 #endif

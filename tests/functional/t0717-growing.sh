@@ -1,0 +1,71 @@
+#!/bin/bash
+# A large file that is written all the time, at its end and in its middle, holds nobody up:
+# commands run, other files come through, and what is read of it is a version that it had.
+. "${0%/*}/brain-lib.sh"
+need python3
+
+brain_up
+limb create g --provider local >/dev/null
+R=$(root_of g)
+export R
+head -c 16777216 /dev/zero >"$R/big"
+echo one >"$R/other"
+limb sync g >/dev/null
+
+# 4 KB at a time, about one a millisecond; each 16 of them the block in the middle says how many
+# there are.
+cat >writer <<'END'
+import os, sys, time
+f = os.open(sys.argv[1], os.O_RDWR)
+n = 0
+while not os.path.exists('stop'):
+    if n % 16 == 0:
+        os.pwrite(f, b'%4096d' % n, 8 << 20)
+    n += 1
+    os.pwrite(f, b'%4096d' % n, (16 << 20) + (n - 1) * 4096)
+    time.sleep(0.001)
+END
+cat >judge <<'END'
+import sys
+b = open(sys.argv[1], 'rb').read()
+n = (len(b) - (16 << 20)) // 4096
+middle = int(b[8 << 20:(8 << 20) + 4096].strip(b'\0') or b'0')
+blocks = [int(b[(16 << 20) + i * 4096:][:4096]) for i in range(n)]
+print('blocks', n, 'middle', middle)
+assert len(b) % 4096 == 0 and blocks == list(range(1, n + 1))
+# The middle is written before the block that counts it.
+assert middle in (n // 16 * 16, (n - 1) // 16 * 16)
+END
+run_bg writer python3 writer "$R/big"
+test_expect 'B23 commands run while a large file grows and changes' '
+	for n in 1 2; do
+		LIMB_TIME_S=20 limb exec g -- true
+	done
+'
+test_expect 'B23 another file comes through meanwhile, both ways' '
+	echo two >"$R/other"
+	LIMB_TIME_S=60 limb cp g:big copy &
+	big=$!
+	echo three | LIMB_TIME_S=60 limb cp - g:third >/dev/null 2>&1 &
+	echo $! >third.pid
+	wait_for "grep -qx three \"$R/third\""
+	wait_for "limb journal dump g | grep -q third"
+	test "$(LIMB_TIME_S=30 limb cp g:other -)" = two
+	LIMB_TIME_S=20 limb why g big
+	wait $big
+'
+test_expect 'B23 what is read of it meanwhile is a version that it had' '
+	python3 judge copy
+'
+test_expect 'B23 when it is left alone it is the same on both sides' '
+	touch stop
+	LIMB_TIME_S=60 limb sync g
+	wait_for "test_gone $(cat third.pid)"
+	verify_equal g
+	limb cp g:big last
+	cmp last "$R/big"
+	python3 judge last
+'
+touch stop
+stop_bg writer
+test_done
