@@ -138,8 +138,29 @@ static const char *last_line(const char *said, char *out, size_t size)
 	return text_escape_into(out, size, said + from, n - from);
 }
 
+/* What a person can try without us, with what is special to a shell in quotes. */
+static char *to_try(const struct remote *rm)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(4096);
+	int r = buf_add_str(&b, "make this work first:");
+
+	for (size_t i = 0; r >= 0 && i < rm->argv.n; i++) {
+		const char *word = rm->argv.v[i];
+
+		r = *word && !strpbrk(word, " \t\n'\"\\$`*?[]{}()<>|&;~#!")
+			    ? buf_printf(&b, " %s", word)
+			    : buf_printf(&b, " '%s'", word);
+	}
+	if (r >= 0)
+		r = buf_add_str(&b, " sh -c true");
+	if (r >= 0)
+		r = buf_add(&b, "", 1);
+	return r < 0 ? NULL : strdup((const char *)buf_data(&b));
+}
+
 static json_t *failure_of_call(const struct remote *rm, const struct remote_end *end)
 {
+	cleanup_free char *step = NULL;
 	char said[300];
 	json_t *failure;
 
@@ -154,10 +175,12 @@ static json_t *failure_of_call(const struct remote *rm, const struct remote_end 
 					rm->where);
 	if (end->late)
 		return provider_failure("timed_out", NULL, "%s did not answer in time", rm->where);
-	if (!end->began)
-		return provider_failure("unsupported", NULL, "%s started no sh (status %d): %s",
+	if (!end->began) {
+		step = to_try(rm);
+		return provider_failure("unsupported", step, "%s started no sh (status %d): %s",
 					rm->where, end->status,
 					last_line(end->said, said, sizeof(said)));
+	}
 	return provider_failure("env_unreachable", NULL, "the line to %s broke (status %d): %s",
 				rm->where, end->status, last_line(end->said, said, sizeof(said)));
 }

@@ -40,7 +40,7 @@ test_expect 'what goes wrong is one sentence, in its own words' '
 	expect_code 125 limb create no --provider "command:/no/such/program" 2>err
 	grep "No such file" err
 	expect_code 125 limb create no --provider "command:false" 2>err
-	grep "started no sh (status 1)" err
+	grep "started no sh (status 1).*make this work first: .* sh -c true" err
 	expect_code 2 limb create no --provider "command:'\''x" 2>err
 	grep "quote that is not closed" err
 	expect_code 2 limb create no --provider command 2>err
