@@ -2,7 +2,7 @@
 # A create or a move to another machine that fails half-way says what stays in a directory that
 # a person named there, and whatever fails has the remedy of that failure.
 . "${0%/*}/ssh-lib.sh"
-have root && have mount || skip_all 'no file system can be mounted here'
+need root mount
 ssh_up
 brain_up
 mkdir from "$T/small"

@@ -27,7 +27,7 @@ static uint64_t next(void)
 
 uint64_t below(uint64_t n)
 {
-	return next() % n;
+	return n > 0 ? next() % n : 0;
 }
 
 bool one_in(uint64_t n)
