@@ -204,6 +204,12 @@ static int error_text(const struct job *j, struct buf *b)
 
 	if (strchr(step, ' '))
 		return buf_printf(b, "%s", step);
+	if (j->unknown)
+		return buf_printf(
+			b,
+			"the command was lost with its sandbox, or with what watched it; "
+			"whether it finished is not known (what it printed: limb logs %s)",
+			j->id);
 	if (strcmp(step, "cwd") == 0)
 		return buf_printf(b, "the command cannot start in '%s': %s",
 				  text_escape_into(shown, sizeof(shown), j->cwd, strlen(j->cwd)),
