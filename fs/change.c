@@ -70,6 +70,16 @@ static int count_links(struct overlay *ov, struct index_txn *t, uint64_t node, i
 	return 0;
 }
 
+static int take_name(struct overlay *ov, struct index_txn *t, uint64_t node, uint64_t parent,
+		     const char *name, uint64_t stamp)
+{
+	int r = count_links(ov, t, node, -1, stamp);
+
+	if (r >= 0)
+		onode_drop_name(overlay_find(ov, node), parent, name);
+	return r;
+}
+
 static int move(struct overlay *ov, struct index_txn *t, const struct accepted *e,
 		const struct placed *p)
 {
@@ -82,7 +92,7 @@ static int move(struct overlay *ov, struct index_txn *t, const struct accepted *
 		r = onode_set_name(o, p->to_parent, p->to_name, strlen(p->to_name));
 	}
 	if (r >= 0 && p->replaced)
-		r = count_links(ov, t, p->replaced, -1, e->number);
+		r = take_name(ov, t, p->replaced, p->to_parent, p->to_name, e->number);
 	if (r >= 0)
 		r = overlay_set_entry(ov, p->parent, p->name, strlen(p->name), 0, e->number);
 	if (r >= 0)
@@ -186,7 +196,7 @@ static int apply(struct overlay *ov, struct index_txn *t, const struct accepted 
 	switch (e->kind) {
 	case ACCEPTED_CREATE: r = create(ov, e, p); break;
 	case ACCEPTED_REMOVE:
-		r = count_links(ov, t, e->node, -1, e->number);
+		r = take_name(ov, t, e->node, p->parent, p->name, e->number);
 		if (r >= 0)
 			r = overlay_set_entry(ov, p->parent, p->name, strlen(p->name), 0,
 					      e->number);

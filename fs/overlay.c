@@ -228,6 +228,14 @@ int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t le
 	return 0;
 }
 
+void onode_drop_name(struct onode *o, uint64_t parent, const char *name)
+{
+	if (!o->name || o->parent != parent || strcmp(o->name, name) != 0)
+		return;
+	free(o->name);
+	o->name = NULL;
+}
+
 static int take_node(struct onode *o, const struct index_node *from)
 {
 	const struct node *n = &from->n;

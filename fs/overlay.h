@@ -132,5 +132,7 @@ void overlay_drop_old(struct overlay *ov, uint64_t done);
 int onode_set_target(struct onode *o, const void *target, size_t n);
 int onode_set_xattrs(struct onode *o, const void *xattrs, size_t n);
 int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t len);
+/* It has that one no more: another may, and is not it. */
+void onode_drop_name(struct onode *o, uint64_t parent, const char *name);
 
 #endif

@@ -150,13 +150,18 @@ static const struct oentry *any_entry(struct overlay *ov, const struct onode *o)
 	return NULL;
 }
 
-/* Its name is newer than it, or lies in what is: nothing else says what it is until then. */
-static bool is_awaited(struct overlay *ov, const struct onode *o)
+/* Its name is newer than it, or lies in what is: nothing else says what it is until then. What the
+ * journal called it may have been replaced meanwhile. */
+static bool is_awaited(struct overlay *ov, struct index_txn *t, const struct onode *o)
 {
-	return !o->journal && o->links > 0 && any_entry(ov, o);
+	struct index_node n;
+
+	if (o->journal && index_get_node(t, o->journal, INDEX_NOW, &n) >= 0)
+		return false;
+	return o->links > 0 && any_entry(ov, o);
 }
 
-static int settle_orphans(struct settle *s, struct overlay *ov, uint64_t done)
+static int settle_orphans(struct settle *s, struct overlay *ov, struct index_txn *t, uint64_t done)
 {
 	bool moved = true;
 	int r = 0;
@@ -172,7 +177,7 @@ static int settle_orphans(struct settle *s, struct overlay *ov, uint64_t done)
 				next = e->next;
 				/* Its directory is over, too, and is not in the index. */
 				if (e->stamp > done || !dir || dir->stamp > done ||
-				    is_awaited(ov, dir))
+				    is_awaited(ov, t, dir))
 					continue;
 				r = tell_entry(s, e->parent, e->name);
 				overlay_drop_entry(ov, e);
@@ -191,7 +196,7 @@ static int settle_node(struct settle *s, struct overlay *ov, struct index_txn *t
 
 	if (o->name && o->links > 0)
 		find_journal(ov, t, o->id, in_index(ov, t, o->parent, o->name, strlen(o->name)));
-	if (is_awaited(ov, o))
+	if (is_awaited(ov, t, o))
 		return 0;
 	/* Unlinked while it is open: its bytes are here alone. */
 	if (o->links == 0 && nodes_known(ov->fs->nodes, o->id) &&
@@ -286,7 +291,7 @@ int settle_gather(struct settle *s, struct overlay *ov, uint64_t done, uint64_t 
 	if (r >= 0) {
 		r = settle_entries(s, ov, t, done);
 		if (r >= 0)
-			r = settle_orphans(s, ov, done);
+			r = settle_orphans(s, ov, t, done);
 		if (r >= 0)
 			r = settle_nodes(s, ov, t, done);
 		source_end(ov->fs->source, t);
