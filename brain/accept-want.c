@@ -84,7 +84,8 @@ static int entry_remove(struct wanting *w)
 	w->in.node = w->at.node;
 	w->in.at = name_of(&w->at);
 	w->in.base = w->at.n;
-	w->in.shared = w->at.n.type != NODE_TYPE_DIRECTORY && w->at.links > 1;
+	/* A rename that is half shown counts twice here; the view knows. */
+	w->in.shared = w->e->fields & NODE_FIELD_LINKS;
 	return add(w);
 }
 

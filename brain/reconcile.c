@@ -301,8 +301,11 @@ static bool is_removed(const struct rec_tree *t, uint64_t node)
 
 static void removal(const struct rec_tree *t, const struct intent *in, struct rec_plan *p)
 {
+	const struct intent_own *own = t->own(t->userdata, p->node);
 	uint64_t held;
 	struct node now;
+	/* Names that the brain took itself may be counted in `shared` yet. */
+	bool shared = in->shared && !(own && own->dropped);
 
 	p->at = here(t, &in->at);
 	held = p->at.parent ? t->lookup(t->userdata, false, &p->at) : 0;
@@ -321,7 +324,7 @@ static void removal(const struct rec_tree *t, const struct intent *in, struct re
 	}
 	if (now.type != NODE_TYPE_DIRECTORY && has_other_name(t, p->node))
 		step(p, STEP_REMOVE);
-	else if (in->shared || is_touched(t, &p->at, p->node))
+	else if (shared || is_touched(t, &p->at, p->node))
 		lost(p, CONFLICT_EDIT_DELETE, p->node);
 	else
 		step(p, STEP_REMOVE);

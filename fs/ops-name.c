@@ -174,6 +174,7 @@ static int remove_name(struct op *op, fuse_ino_t parent, const char *name, bool 
 		return -ENOTEMPTY;
 	op->e.has_base = n.n.type == NODE_TYPE_FILE;
 	op->e.base = n.n.content;
+	op->e.fields = !dir && n.links > 1 ? NODE_FIELD_LINKS : 0;
 	return op_make(op, ACCEPTED_REMOVE, op->node);
 }
 

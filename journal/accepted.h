@@ -34,8 +34,8 @@ enum accepted_kind {
 	ACCEPTED_STAGE = 1,   /* node's bytes are in stage.NODE from now on: a version comes */
 	ACCEPTED_VERSION = 2, /* node's bytes of now are in data.NUMBER */
 	ACCEPTED_CREATE = 3,  /* a file (empty), directory or link */
-	ACCEPTED_REMOVE = 4,
-	ACCEPTED_MOVE = 5, /* over what was at to_path */
+	ACCEPTED_REMOVE = 4,  /* fields NODE_FIELD_LINKS: it has another name, and stays */
+	ACCEPTED_MOVE = 5,    /* over what was at to_path */
 	ACCEPTED_LINK = 6,
 	ACCEPTED_ATTR = 7, /* `fields` of `n` */
 	ACCEPTED_DONE = 8, /* up to `done` it is over, and the index shows it at base_seq */
@@ -50,7 +50,7 @@ struct accepted {
 	uint64_t base_seq; /* of the index that the view had read */
 	uint64_t done;
 	const char *path, *to_path; /* from the root, NUL-terminated; "" where not used */
-	uint32_t fields;	    /* ATTR: bits of enum node_field */
+	uint32_t fields;	    /* ATTR, REMOVE: bits of enum node_field */
 	/* CREATE: all; ATTR: the fields; VERSION: the content's size and SHA-256. */
 	struct node n;
 	/* VERSION, STAGE: what was there before; size and SHA-256. */
