@@ -11,8 +11,8 @@ unknown() {
 	set +x
 	for verb in wait attach; do
 		r=0
-		limb $verb "$job" >out 2>err || r=$?
-		[ $r = 125 ] || { echo "$verb: $r"; return 1; }
+		limb "$verb" "$job" >out 2>err || r=$?
+		[ "$r" = 125 ] || { echo "$verb: $r"; return 1; }
 		[ "$(wc -l <err)" = 1 ]
 		grep -qE "^limb: .*whether it finished is not known" err || { cat err; return 1; }
 	done
