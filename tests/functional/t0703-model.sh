@@ -1,48 +1,72 @@
 #!/bin/bash
-# Whatever both sides do, with lines cut and daemons killed at any time: when it is quiet
-# both are equal, nothing is left beside, and each version that was ever acknowledged is in
-# the journal.
+# Whatever both sides do, with lines cut and daemons killed at any time, late deliveries, lost
+# events, full disks, clocks that jump and trees that are made anew: when it is quiet both are
+# equal, nothing is left beside, and each version that was ever acknowledged is in the journal.
 #
 # A seed makes a script, a line each:
 #
-#	E put PATH TEXT | add PATH TEXT | mkdir PATH | mv A B | rm PATH | mode PATH MODE
+#	E put PATH TEXT | add PATH TEXT | mkdir PATH | mv A B | rm PATH | mode PATH MODE |
+#	  ln A B | sym PATH TEXT
 #	B put PATH TEXT | mv A B | rm PATH		the same by limb cp, mv, rm
+#	sync						what is there now is acknowledged
 #	cut, back					the line
+#	stall transport | ingest | syncd		stands still; what B does meanwhile is done
+#	go						at once, and arrives when it goes on
 #	kill limbd | ingest | syncd
+#	now brain | far WORD...				LIMB_FAULT_NOW (base/fault.h) there, until
+#	now						it says nothing any more
+#	rebuild						its root is gone, and made anew
 #	quiet						everything has to be as said above
 #
 # MODEL_SEEDS="N..." runs these seeds, MODEL_SCRIPT=FILE a script; SEEDS=N so many of them
-# with check-long (1000). One that fails is made as short as it can be, and printed.
+# (check-long: 1000), MODEL_WORKERS=N at a time. One that fails is made as short as it can be,
+# and printed.
 . "${0%/*}/away-lib.sh"
 
 # ---- scripts ----
 
 paths=(a b d/a d/b d/e/a d/e f/a f)
+brain_faults=('log.append:error=ENOSPC' 'ingest.pack:error=ENOSPC' 'keep.write:cut=ENOSPC'
+	'log.sync:error=ENOSPC' clock:-7200 clock:+100000)
+far_faults=('watch.read:error' 'watch.read:error' 'apply.copy:cut=ENOSPC' 'apply.push:error=ENOSPC'
+	'session.send:cut' clock:-7200 clock:+100000)
+have faults || brain_faults=() far_faults=()
+one_of() {
+	shift $((RANDOM % $#))
+	echo "$1"
+}
 one_line() {
 	local path=${paths[RANDOM % ${#paths[@]}]} other=${paths[RANDOM % ${#paths[@]}]}
-	case $((RANDOM % 20)) in
+	case $((RANDOM % 28)) in
 	0 | 1 | 2) echo "E put $path e$RANDOM" ;;
 	3) echo "E add $path e$RANDOM" ;;
 	4) echo "E mkdir $path" ;;
 	5) echo "E mv $path $other" ;;
 	6) echo "E rm $path" ;;
 	7) echo "E mode $path 6$((RANDOM % 8))4" ;;
-	8 | 9 | 10 | 11) echo "B put $path b$RANDOM" ;;
-	12) echo "B mv $path $other" ;;
-	13) echo "B rm $path" ;;
-	14) echo cut ;;
-	15) echo back ;;
-	16) echo "kill $(((RANDOM % 3) ? 0 : 1))" | sed 's/ 0/ limbd/; s/ 1/ syncd/' ;;
-	17) echo 'kill ingest' ;;
-	18) echo quiet ;;
-	19) echo cut ;;
+	8) echo "E $(one_of ln sym) $path $other" ;;
+	9 | 10 | 11 | 12) echo "B put $path b$RANDOM" ;;
+	13) echo "B mv $path $other" ;;
+	14) echo "B rm $path" ;;
+	15 | 16) echo cut ;;
+	17) echo back ;;
+	18) echo "kill $(one_of limbd limbd syncd)" ;;
+	19) echo 'kill ingest' ;;
+	20) echo quiet ;;
+	21) echo sync ;;
+	22) echo "stall $(one_of transport ingest syncd)" ;;
+	23) echo go ;;
+	24) [ ${#far_faults[@]} = 0 ] || echo "now far $(one_of "${far_faults[@]}")" ;;
+	25) [ ${#brain_faults[@]} = 0 ] || echo "now brain $(one_of "${brain_faults[@]}")" ;;
+	26) echo now ;;
+	27) [ $((RANDOM % 3)) != 0 ] || echo rebuild ;;
 	esac
 }
 script_of() {
 	local n
 	RANDOM=$1
 	for path in a d/a d/e/a b; do
-		echo "E put $path base$path" | sed 's|\(base.*\)/|\1-|; s|\(base.*\)/|\1-|'
+		echo "E put $path base${path//\//-}"
 	done
 	echo quiet
 	for ((n = 0; n < 24; n++)); do
@@ -66,7 +90,12 @@ on_environment() {
 	mkdir) mkdir -p "$root/$2" ;;
 	mv) mv -T "$root/$2" "$root/$3" ;;
 	rm) rm -r "$root/${2:?}" ;;
+	ln) ln -T "$root/$2" "$root/$3" ;;
+	sym)
+		[ -e "$root/$2" ] || [ -L "$root/$2" ] || ln -s "$3" "$root/$2"
+		;;
 	mode)
+		[ ! -L "$root/$2" ] || return
 		chmod "$3" "$root/$2"
 		# One that may not be entered only root could compare.
 		[ ! -d "$root/$2" ] || chmod u+x "$root/$2"
@@ -87,24 +116,85 @@ on_brain() {
 	rm) limb rm "$name:$2" ;;
 	esac
 } >/dev/null 2>&1
+limbd_up() {
+	LIMB_FAULT_NOW=$T/now.brain limb up -q >/dev/null
+}
+pids_of() {
+	case $2 in
+	syncd) pgrep -f "daemon --dir $T/far/$1/" ;;
+	*) inspect_of "$1" ".pids.$2 // empty" ;;
+	esac
+}
 kill_one() {
 	local pid
 	case $2 in
 	limbd)
 		kill_9 "$(pid_of "$1" limbd)"
-		limb up -q >/dev/null
+		limbd_up
 		;;
-	ingest) kill -KILL "$(inspect_of "$1" .pids.ingest)" ;;
-	syncd)
-		for pid in $(pgrep -f "daemon --dir $T/far/$1/"); do
+	*)
+		for pid in $(pids_of "$1" "$2"); do
 			kill -KILL "$pid"
 		done
 		;;
 	esac
 } 2>/dev/null
+stall() {
+	local pid
+	for pid in $(pids_of "$1" "$2"); do
+		kill -STOP "$pid"
+		stalled+=" $pid"
+	done
+}
+go_on() {
+	local pid
+	for pid in $stalled; do
+		kill -CONT "$pid"
+	done 2>/dev/null
+	stalled=
+	[ ${#waiting[@]} = 0 ] || wait "${waiting[@]}"
+	waiting=()
+}
+# now_say FILE WORD...: over what it said
+now_say() {
+	local file=$1
+	shift
+	printf '%-1023s\n' "$*" 1<>"$file"
+}
+now_over() {
+	now_say "$T/now.far.$1" ''
+	# A round that failed is for ever.
+	grep -q '^log' "$T/now.brain" || {
+		now_say "$T/now.brain" ''
+		return
+	}
+	now_say "$T/now.brain" ''
+	kill_one "$1" limbd
+}
+tree_sha256() {
+	find "$1" -type f -exec sha256sum {} + 2>/dev/null | cut -d' ' -f1
+}
+# What is there when it begins.
+synced() {
+	local had
+	[ -z "$stalled" ] || return
+	had=$(tree_sha256 "$2")
+	! LIMB_TIME_S=20 limb sync "$1" >/dev/null 2>&1 || echo "$had" >>"$1.acknowledged"
+}
+rebuild() {
+	go_on
+	now_over "$1"
+	back "$1" >/dev/null
+	limb sync "$1" >/dev/null 2>&1
+	rm -rf "${2:?}"
+	wait_state "$1" halted >/dev/null
+	limb rebuild "$1" --force
+}
 # Whether all holds; else what does not.
 is_quiet() {
 	local name=$1 root=$2
+	go_on
+	now_over "$name"
 	back "$name" || return 1
 	wait_for -t 60 "test \"\$(status_of $name '.counts.pending_changes')\" = 0" || {
 		echo "changes wait for ever"
@@ -123,7 +213,7 @@ is_quiet() {
 		echo "left beside: $(find "$root" -name '.limb-*')"
 		return 1
 	}
-	find "$root" -type f -exec sha256sum {} + | cut -d' ' -f1 >>"$name.acknowledged"
+	tree_sha256 "$root" >>"$name.acknowledged"
 	limb journal dump "$name" --json | grep -o 'sha256:[0-9a-f]*' | sort -u >"$name.had"
 	sort -u "$name.acknowledged" | sed 's/^/sha256:/' | comm -23 - "$name.had" >lost
 	test ! -s lost || {
@@ -138,8 +228,11 @@ is_quiet() {
 }
 # run_script NAME FILE
 run_script() {
-	local - name=$1 file=$2 root r=0 who rest
+	local - name=$1 file=$2 root r=0 who rest stalled='' waiting=()
 	set +ex
+	now_say "$T/now.far.$name" ''
+	now_say "$T/now.brain" ''
+	echo "export LIMB_FAULT_NOW='$T/now.far.$name'" >"$T/far/$name.rc"
 	away_create "$name" || return 1
 	root=$(away_root "$name")
 	: >"$name.acknowledged"
@@ -147,8 +240,36 @@ run_script() {
 		# shellcheck disable=SC2086 # words
 		case $who in
 		E) on_environment "$root" $rest ;;
-		B) on_brain "$name" $rest ;;
-		cut) away "$name" >/dev/null ;;
+		B)
+			if [ -n "$stalled" ]; then
+				on_brain "$name" $rest &
+				waiting+=($!)
+			else
+				on_brain "$name" $rest
+			fi
+			;;
+		sync) synced "$name" "$root" ;;
+		stall) stall "$name" "$rest" ;;
+		go) go_on ;;
+		now)
+			case $rest in
+			'') now_over "$name" ;;
+			far*) now_say "$T/now.far.$name" "${rest#far }" ;;
+			brain*) now_say "$T/now.brain" "${rest#brain }" ;;
+			esac
+			;;
+		rebuild)
+			rebuild "$name" "$root" >rebuild.out 2>&1 || {
+				cat rebuild.out
+				r=1
+				break
+			}
+			root=$(away_root "$name")
+			;;
+		cut)
+			touch "$T/down/$name"
+			kill_one "$name" transport
+			;;
 		back) back "$name" >/dev/null ;;
 		kill) kill_one "$name" $rest ;;
 		quiet)
@@ -159,40 +280,90 @@ run_script() {
 			;;
 		esac
 	done <"$file"
+	go_on
+	now_over "$name"
 	rm -f "$T/down/$name"
 	limb rm "$name" --force >/dev/null 2>&1
 	return "$r"
 }
-# Each line is left out that is not needed for it to fail.
+# What is not needed for it to fail is left out: halves, quarters, ... single lines.
 shrink() {
-	local file=$1 n=0 line lines
-	lines=$(wc -l <"$file")
-	for ((line = lines - 1; line > 0 && n < 60; line--)); do
-		sed "${line}d" "$file" >"$file.less"
-		n=$((n + 1))
-		run_script "s$n" "$file.less" >/dev/null 2>&1 || mv "$file.less" "$file"
+	local -
+	set +x
+	local file=$1 n=0 at part lines end=$((SECONDS + shrink_s))
+	part=$(($(wc -l <"$file") / 2))
+	while [ "$part" -gt 0 ]; do
+		for ((at = 1; at <= $(wc -l <"$file") && SECONDS < end; )); do
+			lines=$(sed "$at,$((at + part - 1))d" "$file" | tee "$file.less" | wc -l)
+			# It is looked at, at its end.
+			[ "$lines" -gt 0 ] || break
+			[ "$(tail -n 1 "$file.less")" = quiet ] || break
+			n=$((n + 1))
+			if run_script "s$n" "$file.less" >/dev/null 2>&1; then
+				at=$((at + part))
+			else
+				cp "$file.less" "$file"
+			fi
+		done
+		part=$((part / 2))
 	done
 }
 try() {
+	local -
+	set +x
 	local name=$1 file=$2
 	run_script "$name" "$file" >said 2>&1 && return
 	cat said
-	! have long || shrink "$file"
-	echo "the script:"
+	cp "$file" "$name.script"
+	shrink "$file"
+	echo "of the $(wc -l <"$name.script") lines of $T/$name.script these are enough:"
 	cat "$file"
 	return 1
 }
 
-brain_up
+shrink_s=${MODEL_SHRINK_S:-40}
+limit_s=${MODEL_LIMIT_S:-120}
+# shellcheck disable=SC2034 # of lib.sh: it runs beside others
+[ "$wait_s" -gt 60 ] || wait_s=60
 if [ -n "${MODEL_SCRIPT-}" ]; then
 	cp "$MODEL_SCRIPT" script
-	test_expect "the script $MODEL_SCRIPT" 'try model script'
+	MODEL_SEEDS=
+elif [ -z "${MODEL_SEEDS+set}" ]; then
+	count=50
+	! have sanitizers || count=10
+	! have long || count=1000
+	seeds=$(seq "${SEEDS:-$count}")
+	workers=${MODEL_WORKERS:-4}
+	for ((w = 0; w < workers; w++)); do
+		MODEL_SEEDS=$(awk "NR % $workers == $w" <<<"$seeds") \
+			bash "$LIMB_TOP_SRCDIR/tests/functional/${0##*/}" >"worker.$w" 2>&1 &
+	done
+	wait
+	for seed in $seeds; do
+		line=$(grep -hE "^(not )?ok [0-9]+ - seed $seed( #|\$)" worker.*)
+		case $line in
+		*SKIP*) test_skip "seed $seed" 'no time' ;;
+		*) line=${line%% [0-9]*} && test_result "${line:-not ok}" "seed $seed" ;;
+		esac
+	done
+	cat worker.* | grep -v '^ok\|^1\.\.' | comment
+	! grep -q '^not ok [0-9]* - nothing' worker.* || test_result 'not ok' 'nothing is left behind by one'
 	test_done
 fi
-seeds=${MODEL_SEEDS-'1 2 3'}
-! have long || seeds=${MODEL_SEEDS-$(seq "${SEEDS:-1000}")}
-# shellcheck disable=SC2034 # in tests
-for seed in $seeds; do
+now_say "$T/now.brain" ''
+export LIMB_FAULT_NOW=$T/now.brain
+brain_up
+unset LIMB_FAULT_NOW
+# What a full disk and a lost line are told with.
+allow_error 'limb[a-z-]*: error'
+[ -z "${MODEL_SCRIPT-}" ] || test_expect "the script $MODEL_SCRIPT" 'try model script'
+# shellcheck disable=SC2034,SC2016 # in tests
+for seed in $MODEL_SEEDS; do
+	# On a machine that has other work the rest is for another day.
+	if ! have long && [ "$SECONDS" -gt "$limit_s" ]; then
+		test_skip "seed $seed" 'no time'
+		continue
+	fi
 	script_of "$seed" >script
 	test_expect "seed $seed" 'try "m$seed" script'
 done
