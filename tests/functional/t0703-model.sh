@@ -322,7 +322,7 @@ try() {
 }
 
 shrink_s=${MODEL_SHRINK_S:-40}
-limit_s=${MODEL_LIMIT_S:-120}
+limit_s=${MODEL_LIMIT_S:-60}
 # shellcheck disable=SC2034 # of lib.sh: it runs beside others
 [ "$wait_s" -gt 60 ] || wait_s=60
 if [ -n "${MODEL_SCRIPT-}" ]; then
