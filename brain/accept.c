@@ -24,6 +24,7 @@ enum {
 	RETRY_MAX_MS = 8000,
 	DRAIN_MS = 5000,
 	QUEUE_MS = 60000, /* without any progress */
+	QUEUE_LAST_MS = 10000,
 };
 
 struct taken {
@@ -37,10 +38,14 @@ struct taken {
 struct draining {
 	struct draining *next;
 	struct accept *a;
-	struct call *call; /* NULL: it gave up */
+	struct call *call; /* NULL: it gave up, or there is none */
 	accept_then_fn then;
+	accept_drained_fn fn;
+	void *userdata;
 	uint64_t token, late_ms;
-	bool applied; /* the queue is waited for, too */
+	bool applied;	   /* the queue is waited for, too */
+	uint64_t queue_ms; /* so long without progress; */
+	bool tried;	   /* which is no failure then */
 	enum { DRAIN_ASKED, DRAIN_LOGGED, DRAIN_READING, DRAIN_QUEUED } state;
 };
 
@@ -238,6 +243,25 @@ static void read_anew(struct accept *a)
 	a->failed = false;
 }
 
+static void drain_fail(const struct draining *d, struct call *call)
+{
+	json_t *more = json_pack("{s:i}", "retry_after_ms", RETRY_MS);
+	struct env *env = d->a->env;
+	struct queue_counts waits;
+
+	queue_counts(env, &waits);
+	if (d->state == DRAIN_QUEUED)
+		call_fail_with(call, "unsynced", more, env->name, "limb status NAME",
+			       "%llu changes that were made in the view of environment '%s' are "
+			       "not in it yet; try again",
+			       (unsigned long long)waits.changes, env->name);
+	else
+		call_fail_with(call, "unsynced", more, env->name, "limb status NAME",
+			       "what was written in the view of environment '%s' is not taken in "
+			       "yet; try again",
+			       env->name);
+}
+
 static void drain_end(struct draining *d, bool ok)
 {
 	struct draining **p = &d->a->draining;
@@ -246,26 +270,25 @@ static void drain_end(struct draining *d, bool ok)
 	while (*p != d)
 		p = &(*p)->next;
 	*p = d->next;
+	if (d->fn)
+		d->fn(d->a->env, ok, d->userdata);
 	if (call) {
 		call->op = NULL;
 		call->on_cancel = NULL;
 		if (ok)
 			d->then(call);
 		else
-			call_fail_with(call, "unsynced",
-				       json_pack("{s:i}", "retry_after_ms", RETRY_MS),
-				       d->a->env->name, "limb status NAME",
-				       "what was written in the view of environment '%s' is not "
-				       "taken in yet; try again",
-				       d->a->env->name);
+			drain_fail(d, call);
 	}
 	free(d);
 }
 
 static void drain_applied(struct env *env, const struct queue_result *res, void *userdata)
 {
+	struct draining *d = userdata;
+
 	(void)env;
-	drain_end(userdata, res->r == 0);
+	drain_end(d, res->r == 0 || (res->r == -ETIMEDOUT && d->tried));
 }
 
 static void drain_taken(struct draining *d)
@@ -276,7 +299,7 @@ static void drain_taken(struct draining *d)
 	}
 	d->state = DRAIN_QUEUED;
 	d->late_ms = UINT64_MAX;
-	if (queue_wait(d->a->env, QUEUE_MS, drain_applied, d) < 0)
+	if (queue_wait(d->a->env, d->queue_ms, drain_applied, d) < 0)
 		drain_end(d, false);
 }
 
@@ -494,39 +517,80 @@ static void give_up(struct call *call)
 		  "given up before what was written in the view was taken in");
 }
 
-static void first(struct call *call, struct env *env, bool applied, accept_then_fn then)
+static struct draining *begin(struct env *env, bool applied)
 {
 	struct accept *a = env->accept;
 	struct draining *d;
 
-	if (!a || !env->commit || !view_is_writable(env) || !(d = calloc(1, sizeof(*d)))) {
-		then(call);
-		return;
-	}
+	if (!a || !env->commit || !view_is_writable(env) || !(d = calloc(1, sizeof(*d))))
+		return NULL;
 	d->a = a;
-	d->call = call;
-	d->then = then;
 	d->applied = applied;
+	d->queue_ms = QUEUE_MS;
 	d->token = ++a->token;
 	d->late_ms = clock_mono_ms() + DRAIN_MS;
 	d->next = a->draining;
 	a->draining = d;
-	call->op = d;
-	call->on_cancel = give_up;
 	if (!uv_is_active((uv_handle_t *)&a->late))
 		(void)uv_timer_start(&a->late, too_late, DRAIN_MS / 10, DRAIN_MS / 10);
-	if (!view_drain(env, d->token))
-		accept_drained(env, d->token);
+	return d;
+}
+
+static void ask(struct env *env, const struct draining *d)
+{
+	uint64_t token = d->token;
+
+	if (!view_drain(env, token))
+		accept_drained(env, token);
+}
+
+static void first(struct call *call, struct env *env, bool applied, bool tried, accept_then_fn then)
+{
+	struct draining *d = begin(env, applied);
+
+	if (d && tried) {
+		d->tried = true;
+		d->queue_ms = QUEUE_LAST_MS;
+	}
+	if (!d) {
+		then(call);
+		return;
+	}
+	d->call = call;
+	d->then = then;
+	call->op = d;
+	call->on_cancel = give_up;
+	ask(env, d);
 }
 
 void accept_first(struct call *call, struct env *env, accept_then_fn then)
 {
-	first(call, env, false, then);
+	first(call, env, false, false, then);
 }
 
 void accept_applied_first(struct call *call, struct env *env, accept_then_fn then)
 {
-	first(call, env, true, then);
+	first(call, env, true, false, then);
+}
+
+void accept_tried_first(struct call *call, struct env *env, accept_then_fn then)
+{
+	first(call, env, queue_may_run(env), true, then);
+}
+
+void accept_drain(struct env *env, accept_drained_fn fn, void *userdata)
+{
+	struct draining *d = begin(env, queue_may_run(env));
+
+	if (!d) {
+		fn(env, true, userdata);
+		return;
+	}
+	d->tried = true;
+	d->queue_ms = QUEUE_LAST_MS;
+	d->fn = fn;
+	d->userdata = userdata;
+	ask(env, d);
 }
 
 /* ---- opened, closed ---- */

@@ -9,6 +9,8 @@
  *	accept_first(call, env, then)	then(call) when all that was written in the view until
  *					now is in the queue; the call is answered otherwise
  *	accept_applied_first(...)	... and nothing waits in the queue any more
+ *	accept_tried_first(...)		... or goes on waiting there
+ *	accept_drain(env, fn, ud)	the same for several environments at once
  *	accept_over(env)		tells limb-fs how far all is over
  *
  * An entry whose path leads nowhere any more makes what it needs (a file's directories), or
@@ -37,6 +39,11 @@ void accept_ended(struct env *env); /* an intent that came from a view is over, 
 typedef void (*accept_then_fn)(struct call *call);
 void accept_first(struct call *call, struct env *env, accept_then_fn then);
 void accept_applied_first(struct call *call, struct env *env, accept_then_fn then);
+
+/* ... and, where that can be now, over; queue_counts() tells what is not, which is no failure. */
+void accept_tried_first(struct call *call, struct env *env, accept_then_fn then);
+typedef void (*accept_drained_fn)(struct env *env, bool ok, void *userdata);
+void accept_drain(struct env *env, accept_drained_fn fn, void *userdata); /* maybe at once */
 
 /* ---- accept-want.c ---- */
 

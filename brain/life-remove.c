@@ -185,7 +185,7 @@ static void remove_drained(struct call *call)
 		remove_synced(env, &none, l);
 }
 
-/* What was written in its view is counted with what waits: it may be nowhere else. */
+/* What was written in its view arrives, or is counted with what waits: it is nowhere else. */
 void life_remove(struct call *call)
 {
 	const char *name = call_str(call, "name");
@@ -199,5 +199,5 @@ void life_remove(struct call *call)
 	if (call_bool(call, "force") || !env->log)
 		remove_drained(call);
 	else
-		accept_first(call, env, remove_drained);
+		accept_tried_first(call, env, remove_drained);
 }

@@ -1,4 +1,5 @@
 /* `limb migrate`: the request judged, former roots heard, then move_begin() (migrate.c). */
+#include "brain/accept.h"
 #include "brain/migrate-impl.h"
 
 #include "brain/link.h"
@@ -279,7 +280,7 @@ static void dropped(void *userdata)
 	free(q);
 }
 
-void migrate(struct call *call)
+static void migrate_drained(struct call *call)
 {
 	struct env *env = life_env(call, false);
 	enum move_jobs jobs;
@@ -310,4 +311,18 @@ void migrate(struct call *call)
 	*q = (struct redo){call, env, jobs};
 	env->busy = true; /* nobody else begins anything with it meanwhile */
 	migrate_delete_places(env, false, dropped, q);
+}
+
+/* What was written in the view goes where it was meant to go, while that is there. */
+void migrate(struct call *call)
+{
+	struct env *env = life_env(call, false);
+	enum move_jobs jobs;
+
+	if (!env || !verb_live_env(call) || judge_jobs(call, env, &jobs) < 0)
+		return;
+	if (env->paused || env->mount_changed)
+		migrate_drained(call); /* says so */
+	else
+		accept_applied_first(call, env, migrate_drained);
 }

@@ -1,33 +1,24 @@
-/* What the changes that are over say of ids, names and contents, for those behind them. */
+/* What became of ids of the brain's side, and what its own changes left of nodes. */
 #include "brain/queue-impl.h"
 
 enum { GIVEN_MAX = 64 };
 
-const struct fact *fact_find(const struct facts *v, uint64_t id)
+static struct fact *find_here(const struct facts *f, uint64_t id)
 {
-	const struct fact *f = v->v[id % BUCKETS];
+	struct fact *x = f->of[id % BUCKETS];
 
-	while (f && f->id != id)
-		f = f->next;
-	return f;
+	while (x && x->id != id)
+		x = x->next;
+	return x;
 }
 
-static struct fact *fact_make(struct facts *v, uint64_t id)
+struct fact *fact_find(const struct facts *f, uint64_t id)
 {
-	struct fact *f = v->v[id % BUCKETS];
+	struct fact *x = NULL;
 
-	while (f && f->id != id)
-		f = f->next;
-	if (f)
-		return f;
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return NULL;
-	f->id = id;
-	f->next = v->v[id % BUCKETS];
-	v->v[id % BUCKETS] = f;
-	v->any = true;
-	return f;
+	for (; f && !x; f = f->under)
+		x = find_here(f, id);
+	return x;
 }
 
 static void names_free(struct intent_names *n)
@@ -38,25 +29,70 @@ static void names_free(struct intent_names *n)
 	}
 }
 
-void facts_clear(struct facts *v)
+static int names_copy(const struct intent_names *from, struct intent_names **p)
 {
-	for (size_t i = 0; v->any && i < BUCKETS; i++) {
-		struct fact *f;
+	for (; from; from = from->next, p = &(*p)->next) {
+		char *name;
 
-		while ((f = v->v[i])) {
-			v->v[i] = f->next;
-			names_free(f->before);
-			free(f);
-		}
+		*p = malloc(sizeof(**p) + from->name.len);
+		if (!*p)
+			return -ENOMEM;
+		name = (char *)(*p + 1);
+		memcpy(name, from->name.name, from->name.len);
+		**p = (struct intent_names){NULL, {from->name.parent, name, from->name.len}};
 	}
-	v->any = false;
+	return 0;
 }
 
-uint64_t alias_of(const struct queue *q, uint64_t id)
+static struct fact *fact_make(struct facts *f, uint64_t id)
+{
+	const struct fact *under;
+	struct fact *x = find_here(f, id);
+
+	if (x)
+		return x;
+	x = calloc(1, sizeof(*x));
+	if (!x)
+		return NULL;
+	under = fact_find(f, id);
+	if (under) {
+		*x = *under;
+		if (x->own.at.name)
+			x->own.at.name = x->name;
+		x->before = NULL;
+		if (names_copy(under->before, &x->before) < 0) {
+			names_free(x->before);
+			free(x);
+			return NULL;
+		}
+		x->own.before = x->before;
+	}
+	x->id = id;
+	x->next = f->of[id % BUCKETS];
+	f->of[id % BUCKETS] = x;
+	f->any = true;
+	return x;
+}
+
+void facts_clear(struct facts *f)
+{
+	for (size_t i = 0; f->any && i < BUCKETS; i++) {
+		struct fact *x;
+
+		while ((x = f->of[i])) {
+			f->of[i] = x->next;
+			names_free(x->before);
+			free(x);
+		}
+	}
+	f->any = false;
+}
+
+uint64_t alias_of(const struct facts *facts, uint64_t id)
 {
 	/* A chain: what was made, was gone, and was made again. */
-	for (unsigned i = 0; i < 100; i++) {
-		const struct fact *f = fact_find(&q->facts, id);
+	for (unsigned i = 0; i < BATCH_MAX + 100; i++) {
+		const struct fact *f = fact_find(facts, id);
 
 		if (!f || !f->has_alias || f->alias == id)
 			break;
@@ -100,16 +136,15 @@ static int keep_name(struct fact *f)
 	return 0;
 }
 
-int facts_take_ids(struct queue *q, const Limb__IntentEnd *e)
+int facts_take_ids(struct facts *facts, const Limb__IntentEnd *e)
 {
 	const uint64_t alias[2][2] = {{e->made, e->made_node}, {e->gone, e->gone_node}};
 	struct fact *f;
 
-	q->view_fresh = false; /* it has the ids that were */
 	for (int i = 0; i < 2; i++) {
 		if (!alias[i][0])
 			continue;
-		f = fact_make(&q->facts, alias[i][0]);
+		f = fact_make(facts, alias[i][0]);
 		if (!f)
 			return -ENOMEM;
 		f->has_alias = true;
@@ -118,13 +153,13 @@ int facts_take_ids(struct queue *q, const Limb__IntentEnd *e)
 	return 0;
 }
 
-int facts_take_own(struct facts *v, const Limb__IntentEnd *e)
+int facts_take_own(struct facts *facts, const Limb__IntentEnd *e)
 {
 	struct fact *f;
 
 	if (!e->node)
 		return 0;
-	f = fact_make(v, e->node);
+	f = fact_make(facts, e->node);
 	if (!f)
 		return -ENOMEM;
 	f->has_own = true;
@@ -144,13 +179,9 @@ int facts_take_own(struct facts *v, const Limb__IntentEnd *e)
 	return 0;
 }
 
-int facts_take(struct queue *q, const Limb__IntentEnd *e)
+int facts_take(struct facts *facts, const Limb__IntentEnd *e)
 {
-	int r = facts_take_ids(q, e);
+	int r = facts_take_ids(facts, e);
 
-	if (r == 0)
-		r = facts_take_own(&q->facts, e);
-	if (r == 0 && e->merged)
-		r = facts_take_own(&q->merged, e);
-	return r;
+	return r < 0 ? r : facts_take_own(facts, e);
 }

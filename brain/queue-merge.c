@@ -44,10 +44,12 @@ int queue_merge_known(struct env *env, const struct merge_past *past)
 	for (size_t i = 0; r == 0 && i < past->n_ends; i++) {
 		const Limb__IntentEnd *e = past->ends[i]->intent_end;
 
-		r = facts_take_ids(q, e);
+		r = facts_take_ids(&q->facts, e);
 		if (r == 0 && merge_past_is_own(past, e))
 			r = facts_take_own(&q->merged, e);
 	}
+	if (q)
+		q->view_fresh = false; /* it has the ids that were */
 	return r;
 }
 

@@ -24,9 +24,10 @@ static const char *const kinds[] = {
 	[CONFLICT_RENAME] = "rename",
 };
 
-int record_conflict(struct queue *q, struct item *it, queue_durable_fn fn, void *userdata)
+int record_conflict(struct queue *q, const struct part *p, queue_durable_fn fn, void *userdata)
 {
-	const struct judged *j = &q->judged;
+	const struct judged *j = &p->j;
+	const struct item *it = p->it;
 	struct wire_attr_scratch other = {0};
 	Limb__Conflict c = LIMB__CONFLICT__INIT;
 	Limb__Record rec = LIMB__RECORD__INIT;
@@ -68,9 +69,9 @@ static void set_content(Limb__Content *c, const struct content_ref *ref)
 }
 
 /* What those that come later have to know. */
-static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e, Limb__Content c[2])
+void end_fill(const struct facts *f, const struct item *it, const struct judged *j,
+	      const struct content_ref *became, Limb__IntentEnd *e, Limb__Content c[2])
 {
-	const struct judged *j = &q->judged;
 	const struct rec_plan *p = &j->plan;
 	bool made = p->verdict == REC_APPLY;
 	const char *name = NULL;
@@ -89,9 +90,9 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		e->parent = p->at.parent;
 		set_bytes(&e->name, it->in.at.name, p->at.parent ? it->in.at.len : 0);
 	} else if (p->verdict == REC_DONE && it->in.kind == INTENT_WRITE && p->node &&
-		   alias_of(q, it->in.node) && p->node != alias_of(q, it->in.node)) {
+		   alias_of(f, it->in.node) && p->node != alias_of(f, it->in.node)) {
 		/* Made before a crash, which took the answer: what was replaced is this one now. */
-		e->made = alias_of(q, it->in.node);
+		e->made = alias_of(f, it->in.node);
 		e->made_node = p->node;
 		e->parent = p->at.parent;
 		set_bytes(&e->name, it->in.at.name, p->at.parent ? it->in.at.len : 0);
@@ -124,6 +125,8 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		e->parent = j->made_dir;
 		set_bytes(&e->name, last_name(name), strlen(last_name(name)));
 	}
+	if (j->passed)
+		e->node = 0;
 	e->written = (made && (p->step == STEP_PUT_NEW || p->step == STEP_PUT_OVER ||
 			       p->step == STEP_JOIN)) ||
 		     (p->verdict == REC_DONE && it->in.kind == INTENT_CREATE) || done;
@@ -131,14 +134,14 @@ static void fill_end(struct queue *q, const struct item *it, Limb__IntentEnd *e,
 		return;
 	set_content(&c[0],
 		    it->in.kind == INTENT_LINK ? &it->in.base.content : &it->in.wanted.content);
-	set_content(&c[1], p->step == STEP_JOIN		? &q->became
+	set_content(&c[1], p->step == STEP_JOIN		? became
 			   : it->in.kind == INTENT_LINK ? &it->in.base.content
 							: &it->in.wanted.content);
 	e->meant = &c[0];
 	e->became = &c[1];
 }
 
-int record_end(struct queue *q, struct item *it, const char *outcome, queue_durable_fn fn,
+int record_end(struct queue *q, const struct part *p, const char *outcome, queue_durable_fn fn,
 	       void *userdata)
 {
 	Limb__IntentEnd e = LIMB__INTENT_END__INIT;
@@ -146,27 +149,31 @@ int record_end(struct queue *q, struct item *it, const char *outcome, queue_dura
 	Limb__Content c[2];
 	int r;
 
-	e.change = it->in.number;
+	e.change = p->it->in.number;
 	e.outcome = (char *)outcome;
-	e.merged = it->in.merge_last != 0;
-	fill_end(q, it, &e, c);
+	e.merged = p->it->in.merge_last != 0;
+	end_fill(&q->facts, p->it, &p->j, &q->became, &e, c);
 	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
 	rec.body_case = LIMB__RECORD__BODY_INTENT_END;
 	rec.intent_end = &e;
 	r = commit_submit(q->env, RECORD_INTENT_END, &rec, fn, userdata);
-	return r < 0 ? r : facts_take(q, &e);
+	if (r < 0)
+		return r;
+	q->view_fresh = false; /* it has the ids that were */
+	r = facts_take(&q->facts, &e);
+	return r == 0 && e.merged ? facts_take_own(&q->merged, &e) : r;
 }
 
-int record_unapplied(struct queue *q, struct item *it, int error, const char *detail,
+int record_unapplied(struct queue *q, const struct part *p, int error, const char *detail,
 		     queue_durable_fn fn, void *userdata)
 {
 	Limb__Unapplied u = LIMB__UNAPPLIED__INIT;
 	Limb__Record rec = LIMB__RECORD__INIT;
 
-	u.change = it->in.number;
+	u.change = p->it->in.number;
 	u.error = error;
 	u.detail = (char *)detail;
-	set_bytes(&u.path, it->path, strlen(it->path));
+	set_bytes(&u.path, p->it->path, strlen(p->it->path));
 	rec.origin = LIMB__ORIGIN__ORIGIN_BRAIN;
 	rec.body_case = LIMB__RECORD__BODY_UNAPPLIED;
 	rec.unapplied = &u;

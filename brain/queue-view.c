@@ -54,30 +54,39 @@ static struct seen *view_make(struct queue *q, uint64_t parent, uint64_t node, c
  * not have that yet, and what has ended is still in the queue. Keys and answers go through it. */
 static uint64_t here(const struct queue *q, uint64_t id)
 {
-	uint64_t alias = id ? alias_of(q, id) : 0;
+	uint64_t alias = id ? alias_of(&q->facts, id) : 0;
 
 	return alias && alias != FACT_GONE ? alias : id;
+}
+
+/* Names are counted, not what they became more or less: of what is under way the index may have
+ * some already. */
+static bool count_name(struct queue *q, uint64_t node, int more)
+{
+	struct seen *s = node ? view_make(q, 0, node, "", 0) : NULL;
+
+	if (s)
+		s->names += more;
+	return s || !node;
 }
 
 static bool set_entry(struct queue *q, const struct intent_name *n, uint64_t node)
 {
 	struct seen *s = view_make(q, here(q, n->parent), 0, n->name, n->len);
 
-	if (s)
-		s->node = node;
-	return s != NULL;
+	if (!s || !count_name(q, s->node, -1) || !count_name(q, node, 1))
+		return false;
+	s->node = node;
+	return true;
 }
 
-static bool set_node(struct queue *q, uint64_t node, const struct node *n, int links)
+static bool set_node(struct queue *q, uint64_t node, const struct node *n)
 {
 	struct seen *s = view_make(q, 0, node, "", 0);
 
-	if (!s)
-		return false;
-	if (n)
+	if (s)
 		s->n = n;
-	s->links += links;
-	return true;
+	return s != NULL;
 }
 
 static bool view_add(struct queue *q, const struct item *it)
@@ -87,21 +96,17 @@ static bool view_add(struct queue *q, const struct item *it)
 	uint64_t node = here(q, in->kind == INTENT_CREATE ? made : in->node);
 
 	switch (in->kind) {
-	case INTENT_CREATE: /* under another id its link is the index's to count */
-		return set_entry(q, &in->at, node) &&
-		       set_node(q, node, &in->wanted, node == made ? 1 : 0);
+	case INTENT_CREATE: return set_entry(q, &in->at, node) && set_node(q, node, &in->wanted);
 	case INTENT_WRITE:
 		/* Another node has its name as soon as it is made, and counts as this one only when
 		 * its end is recorded. The view holds the name, too. */
 		if (in->view_number && !set_entry(q, &in->at, node))
 			return false;
-		return set_node(q, node, &in->wanted, 0);
-	case INTENT_ATTR: return set_node(q, node, &in->wanted, 0);
-	case INTENT_REMOVE: return set_entry(q, &in->at, 0) && set_node(q, node, NULL, -1);
-	case INTENT_MOVE:
-		return set_entry(q, &in->at, 0) && set_entry(q, &in->to, node) &&
-		       (!in->replaces || set_node(q, here(q, in->replaces), NULL, -1));
-	case INTENT_LINK: return set_entry(q, &in->to, node) && set_node(q, node, NULL, 1);
+		return set_node(q, node, &in->wanted);
+	case INTENT_ATTR: return set_node(q, node, &in->wanted);
+	case INTENT_REMOVE: return set_entry(q, &in->at, 0);
+	case INTENT_MOVE: return set_entry(q, &in->at, 0) && set_entry(q, &in->to, node);
+	case INTENT_LINK: return set_entry(q, &in->to, node);
 	default: return true;
 	}
 }
@@ -139,6 +144,19 @@ static uint64_t child(struct queue *q, struct index_txn *t, uint64_t dir, const 
 	return here(q, node);
 }
 
+struct naming {
+	struct queue *q;
+	uint32_t *links;
+};
+
+static int count_index_name(uint64_t parent, const char *name, size_t len, void *userdata)
+{
+	struct naming *of = userdata;
+
+	*of->links += !view_find(of->q, here(of->q, parent), 0, name, len);
+	return 0;
+}
+
 static int facts_of(struct queue *q, struct index_txn *t, uint64_t node, struct queue_entry *ret)
 {
 	const struct seen *s = view_find(q, 0, node, "", 0);
@@ -153,7 +171,12 @@ static int facts_of(struct queue *q, struct index_txn *t, uint64_t node, struct 
 	}
 	if (s && s->n)
 		ret->n = *s->n;
-	ret->links = (uint32_t)MAX(0, (int)in.links + (s ? s->links : 0));
+	ret->links = (uint32_t)MAX(0, s ? s->names : 0);
+	if (ret->n.type != NODE_TYPE_DIRECTORY && in.links) {
+		struct naming of = {q, &ret->links};
+
+		(void)index_names(t, node, count_index_name, &of);
+	}
 	/* The transaction ends before the caller looks. */
 	buf_clear(&q->target);
 	buf_clear(&q->xattrs);

@@ -128,8 +128,6 @@ void item_remove(struct queue *q, struct item *it)
 	q->n_unapplied -= it->error != 0;
 	q->bytes -= item_bytes(it);
 	q->view_fresh = false;
-	if (q->item == it)
-		q->item = NULL;
 	item_free(it);
 	if (q->n == 0) {
 		facts_clear(&q->facts);
@@ -160,10 +158,14 @@ static int load_item(const struct index_intent *row, void *userdata)
 static int load_end(const struct index_intent *row, void *userdata)
 {
 	Limb__Record *rec = limb__record__unpack(NULL, row->n, row->body);
+	struct queue *q = userdata;
 	int r = 0;
 
 	if (rec && rec->body_case == LIMB__RECORD__BODY_INTENT_END)
-		r = facts_take(userdata, rec->intent_end);
+		r = facts_take(&q->facts, rec->intent_end);
+	if (r == 0 && rec && rec->body_case == LIMB__RECORD__BODY_INTENT_END &&
+	    rec->intent_end->merged)
+		r = facts_take_own(&q->merged, rec->intent_end);
 	if (rec)
 		limb__record__free_unpacked(rec, NULL);
 	return r;
@@ -177,9 +179,14 @@ int queue_open(struct env *env)
 	struct index_txn *t;
 	int r;
 
-	if (!q)
+	if (q)
+		q->parts = calloc(PARTS_MAX, sizeof(*q->parts));
+	if (!q || !q->parts) {
+		free(q);
 		return -ENOMEM;
+	}
 	q->env = env;
+	q->window = BATCH_MAX;
 	q->tail = &q->head;
 	buf_init(&q->target, NODE_TARGET_MAX + 1);
 	buf_init(&q->xattrs, NODE_XATTRS_MAX);
@@ -237,7 +244,10 @@ void queue_close(struct env *env)
 	facts_clear(&q->facts);
 	facts_clear(&q->merged);
 	view_clear(q);
-	judged_done(&q->judged);
+	for (size_t i = 0; i < PARTS_MAX; i++)
+		judged_done(&q->parts[i].j);
+	free(q->parts);
+	ahead_free(q->ahead);
 	sha256_free(q->hash);
 	buf_done(&q->target);
 	buf_done(&q->xattrs);
@@ -460,8 +470,8 @@ int queue_wait(struct env *env, uint64_t ms, queue_fn fn, void *userdata)
 void queue_over(struct queue *q, struct item *it, const char *outcome, int error, uint64_t seq)
 {
 	uint64_t number = it->in.number;
-	bool views = it->in.view_number != 0;
 
+	q->views_over |= it->in.view_number != 0;
 	if (error && !it->error)
 		q->n_unapplied++;
 	if (error) {
@@ -470,10 +480,7 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 	} else {
 		item_remove(q, it);
 	}
-	if (views)
-		accept_ended(q->env);
-	for (struct waiting *w = q->waiting, *next; w; w = next) {
-		next = w->next;
+	for (struct waiting *w = q->waiting; w; w = w->next) {
 		w->until_ms = clock_mono_ms() + w->ms;
 		if (number > w->last)
 			continue;
@@ -482,6 +489,17 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 		w->res.unapplied += error != 0;
 		w->res.error = error ? error : w->res.error;
 		w->res.seq = MAX(w->res.seq, seq);
+	}
+}
+
+void queue_told(struct queue *q)
+{
+	if (q->views_over) {
+		q->views_over = false;
+		accept_ended(q->env);
+	}
+	for (struct waiting *w = q->waiting, *next; w; w = next) {
+		next = w->next;
 		if (all_over(q, w->last))
 			waiting_end(q, w, 0);
 	}

@@ -5,8 +5,8 @@
  * the environment has become (reconcile.h), asked of limb-syncd under its number (APPLY),
  * shown by the environment's own CHANGE, and over (INTENT_END). Refused, it is unapplied:
  * it stays, is listed, and holds up only what builds on it. Judged lost, it is a
- * conflict. One after the other, in the order in which they were made; what a crash
- * interrupts is begun again, and limb-syncd does nothing twice under one number.
+ * conflict. In the order in which they were made, many under way at a time (HACKING); after
+ * a crash limb-syncd is asked which were made, and does nothing twice under one number.
  *
  *	queue_open(env)			what the index knows of them
  *	queue_seen(env, path, ...)	the tree as the brain sees it: with what waits
@@ -91,6 +91,7 @@ typedef void (*queue_fn)(struct env *env, const struct queue_result *res, void *
 /* Until all that wait now are over; ms: for so long without one that ends (0: for ever). */
 int queue_wait(struct env *env, uint64_t ms, queue_fn fn, void *userdata);
 void queue_kick(struct env *env);
+bool queue_may_run(const struct env *env); /* else what waits goes on waiting for now */
 
 /* ---- what a person decides ---- */
 

@@ -12,8 +12,8 @@
  * A plan says what has to be done there so that the change is in it, too, or
  * that it cannot be: then it is a conflict, the environment's version wins and
  * the brain's stays in the journal.  Changes are taken in the order in which they
- * were made, each when the one before it is in the environment's tree (or lost),
- * so that what is judged is always a tree that was.
+ * were made, each over the tree that has the one before it (or that is lost); in a
+ * batch that tree is foreseen, and the plan is made only if it came so (HACKING).
  *
  * The rules, in the words of ARCHITECTURE ("Both sides changed it"):
  *  - Nodes are compared, not paths: a file that the environment moved is written

@@ -1,9 +1,11 @@
 /* down: what there is is made durable, what is to be stopped is stopped, and limbd ends. */
+#include "brain/accept.h"
 #include "brain/barrier.h"
 #include "brain/env.h"
 #include "brain/life.h"
 #include "brain/link.h"
 #include "brain/past.h"
+#include "brain/queue.h"
 #include "brain/verb.h"
 #include "brain/view.h"
 
@@ -20,17 +22,22 @@ struct down {
 static void down_end(struct down *d)
 {
 	struct brain *b = d->call->brain;
+	struct queue_counts waits;
+	uint64_t changes = 0;
 
 	if (--d->pending)
 		return;
 	b->stopping = true;
 	for (struct env *env = b->envs; env; env = env->next) {
+		queue_counts(env, &waits);
+		changes += waits.changes;
 		link_stop(env, "down");
 		view_stop(env);
 	}
 	past_stop(b);
-	call_ok(d->call, json_pack("{s:b, s:o, s:I}", "stopped", 1, "environments_running",
-				   d->running, "pending_bytes", (json_int_t)d->pending_bytes));
+	call_ok(d->call, json_pack("{s:b, s:o, s:I, s:I}", "stopped", 1, "environments_running",
+				   d->running, "pending_bytes", (json_int_t)d->pending_bytes,
+				   "pending_changes", (json_int_t)changes));
 	b->stopped(b);
 	free(d);
 }
@@ -92,6 +99,20 @@ static void down_synced(struct env *env, const struct barrier_result *res, void 
 	down_go(d);
 }
 
+/* What was written in its view is in its log or, if it can be reached, there. */
+static void down_drained(struct env *env, bool ok, void *userdata)
+{
+	struct down *d = userdata;
+
+	(void)ok;
+	if (env->wanted) {
+		if (barrier_run(env, DOWN_MS, down_synced, d) == 0)
+			return;
+		down_not_synced(d, env);
+	}
+	down_go(d);
+}
+
 void verb_down(struct call *call)
 {
 	struct brain *b = call->brain;
@@ -105,13 +126,10 @@ void verb_down(struct call *call)
 	d->running = json_array();
 	d->stop = call_bool(call, "stop");
 	d->pending = 1;
-	for (struct env *env = b->envs; env; env = env->next) {
-		if (!env->wanted)
-			continue;
-		if (barrier_run(env, DOWN_MS, down_synced, d) == 0)
-			d->pending++;
-		else
-			down_not_synced(d, env);
+	for (struct env *env = b->envs, *next; env; env = next) {
+		next = env->next;
+		d->pending++;
+		accept_drain(env, down_drained, d);
 	}
 	down_go(d);
 }

@@ -9,6 +9,7 @@
  *
  * Nothing is kept about it: whoever calls again after a crash has the rest done.
  */
+#include "brain/accept.h"
 #include "brain/restore-impl.h"
 
 #include <stdio.h>
@@ -565,7 +566,7 @@ static void cancel(struct call *call)
 	g->cancelled = true;
 }
 
-void verb_restore(struct call *call)
+static void restore_drained(struct call *call)
 {
 	struct env *env = verb_live_env(call);
 	struct restoring *g;
@@ -613,4 +614,17 @@ void verb_restore(struct call *call)
 	r = barrier_run(env, SYNC_MS, begin_synced, g);
 	if (r < 0)
 		fail_errno(g, r, "it cannot be synced");
+}
+
+/* What was written in the view comes before it: it is not to arrive in what was restored. */
+void verb_restore(struct call *call)
+{
+	struct env *env = verb_live_env(call);
+
+	if (!env)
+		return;
+	if (call_str(call, "at"))
+		accept_applied_first(call, env, restore_drained);
+	else
+		restore_drained(call); /* says so */
 }

@@ -38,10 +38,16 @@ void render_down(const struct render *r, const json_t *result)
 	static const struct column c[] = {
 		{"still running", "environments_running", CELL_COMMAS, false},
 	};
+	json_int_t waits = json_integer_value(json_object_get(result, "pending_changes"));
 
 	(void)fputs(json_is_true(json_object_get(result, "stopped")) ? "limbd ended\n"
 								     : "limbd was not up\n",
 		    r->out);
+	if (waits)
+		(void)fprintf(r->out,
+			      "%lld changes wait for their environments; they go there after: limb "
+			      "up\n",
+			      (long long)waits);
 	if (json_array_size(running))
 		render_fields(r, result, c, ARRAY_SIZE(c));
 }

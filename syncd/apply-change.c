@@ -132,7 +132,7 @@ static int remove_known(const struct change *c, int dir, const char *name, const
 	struct stat now;
 	int r;
 
-	if (!sync_is_known(c->sync, c->path, st))
+	if (!c->m->left && !sync_is_known(c->sync, c->path, st))
 		return -ESTALE;
 	if (S_ISDIR(st->st_mode))
 		return unlinkat(dir, name, AT_REMOVEDIR) < 0 ? -errno : 0;
@@ -154,7 +154,8 @@ static int apply_remove(const struct change *c, int dir, const char *name)
 
 	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	return c->m->careful ? remove_known(c, dir, name, &st) : file_remove_tree(dir, name);
+	return c->m->careful || c->m->left ? remove_known(c, dir, name, &st)
+					   : file_remove_tree(dir, name);
 }
 
 /* Each directory on the way; what is there already is left as it is, also if it is none. */

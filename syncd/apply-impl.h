@@ -39,6 +39,8 @@ int apply_give_attrs(const struct change *c, int dir, const char *name, int fd);
 bool apply_same_file(const struct stat *a, const struct stat *b);
 
 int apply_put(const struct change *c, int dir, const char *name); /* apply-put.c */
+/* Is this a file with the content that the change was made from? 0, -ESTALE. */
+int apply_hash_check(const struct change *c, int dir, const char *name);
 /* apply-change.c: the change is read from its message and made; and dropped. */
 int apply_change_read(struct change *c, const Limbwire__Apply *m, struct sync *sync,
 		      struct push *push, const char **ret_why);

@@ -65,8 +65,7 @@ static int put_in_place(const struct change *c, int dir, const char *name)
 	return r < 0 || c->m->keep_attr ? r : apply_give_attrs(c, dir, name, fd);
 }
 
-/* Is this a file with the content that the change was made from? */
-static int hash_check(const struct change *c, int dir, const char *name)
+int apply_hash_check(const struct change *c, int dir, const char *name)
 {
 	cleanup_close int fd = -1;
 	uint8_t hash[SHA256_BYTES], block[16384];
@@ -102,7 +101,7 @@ static int judge(const struct change *c, int dir, const char *name, const struct
 	struct stat now;
 
 	if (c->based)
-		return hash_check(c, dir, name);
+		return apply_hash_check(c, dir, name);
 	if (fstatat(dir, name, &now, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? -ESTALE : -errno;
 	return apply_same_file(&now, st) ? 0 : -ESTALE;
@@ -170,7 +169,7 @@ static int keep_attrs(int dir, const char *name, const char *temp, const struct 
 static int first_look(const struct change *c, int dir, const char *name, const struct stat *st)
 {
 	if (c->based)
-		return hash_check(c, dir, name);
+		return apply_hash_check(c, dir, name);
 	if (!c->m->careful || c->m->no_replace)
 		return 0;
 	return S_ISREG(st->st_mode) && sync_is_known(c->sync, c->path, st) ? 0 : -ESTALE;

@@ -4,12 +4,14 @@
 #include <stdio.h>
 
 #include "base/backoff.h"
+#include "base/beneath.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "syncd/apply-impl.h"
 #include "syncd/known.h"
+#include "syncd/numbers.h"
 #include "syncd/restore.h"
 
 #define TEMP_PREFIX ".limb-"
@@ -23,7 +25,6 @@ enum {
 	WAIT_MAX_MS = 200,
 	WAIT_MS = 2000, /* what is not told by then never rests, or cannot be read */
 	WAITING_MAX = 16,
-	NUMBERS = 64, /* at most one of the brain's changes is under way at a time */
 };
 
 struct apply {
@@ -33,9 +34,9 @@ struct apply {
 	struct restore *restore;
 	struct rtree held; /* what a RESTORE that holds has made, for the next one */
 	uint64_t next_request;
-	bool past;		/* the restore under way is of an older tree */
-	int numbers;		/* the file that has `made`; -1: not open yet */
-	uint64_t made[NUMBERS]; /* of the brain's changes, the last ones that were made here */
+	bool past;	       /* the restore under way is of an older tree */
+	uint64_t broken_batch; /* one of its changes could not be made */
+	struct numbers numbers;
 	struct push pushes[PUSHES];
 	struct waiting *waiting; /* in the order in which they came */
 	struct wait_timer *timer;
@@ -150,63 +151,61 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 
 /* ---- APPLY ---- */
 
-/* ---- changes with a number ---- */
-
-/* The last ones that were made, of which the brain may not know that. Not synced: the file
- * survives us; after a loss of power the brain's judging of what is there has to do, which
- * finds most changes done that are. */
-static int numbers_open(struct apply *ap)
+/* What an earlier change of the batch left is at `path`, and, if it goes, as it was left. */
+static int left_check(struct apply *ap, const struct change *c, const char *path, uint64_t number,
+		      bool goes)
 {
-	uint8_t b[sizeof(ap->made)] = {0};
+	cleanup_close int dir = -1;
+	const char *name;
+	struct stat st;
+	int r;
 
-	if (ap->numbers >= 0)
-		return 0;
-	ap->numbers = openat(sync_private_fd(ap->sync), "applied",
-			     O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (ap->numbers < 0)
-		return -errno;
-	if (io_pread_full(ap->numbers, b, sizeof(b), 0, "apply.number.read") < 0)
-		return 0;
-	for (unsigned i = 0; i < NUMBERS; i++)
-		ap->made[i] = get_le64(b + (size_t)i * 8);
-	return 0;
-}
-
-static bool number_is_made(const struct apply *ap, uint64_t number)
-{
-	for (unsigned i = 0; i < NUMBERS; i++)
-		if (ap->made[i] == number)
-			return true;
-	return false;
-}
-
-static int number_made(struct apply *ap, uint64_t number)
-{
-	unsigned at = 0;
-	uint8_t b[8];
-
-	/* In place of the oldest: numbers rise, but for those that were refused once. */
-	for (unsigned i = 1; i < NUMBERS; i++)
-		if (ap->made[i] < ap->made[at])
-			at = i;
-	ap->made[at] = number;
-	put_le64(b, number);
-	return io_pwrite_full(ap->numbers, b, sizeof(b), (uint64_t)at * 8, "apply.number");
+	r = beneath_open_parent(c->root, path, &dir, &name);
+	if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		r = -errno;
+	if (r == 0 && !numbers_left(&ap->numbers, number, &st))
+		r = -ESTALE;
+	if (r == 0 && goes && S_ISREG(st.st_mode))
+		r = c->based ? apply_hash_check(c, dir, name) : -ESTALE;
+	if (r < 0)
+		sync_touch(c->sync, path, strlen(path), 0);
+	return r;
 }
 
 /* Is what would change what the brain believes? */
-static int believed(const struct change *c)
+static int believed(struct apply *ap, const struct change *c)
 {
 	const Limbwire__Apply *m = c->m;
 	bool goes = m->kind == LIMBWIRE__APPLY__KIND__REMOVE;
+	/* One of many was judged some time ago. */
+	bool strict = m->batch && m->kind == LIMBWIRE__APPLY__KIND__ATTR &&
+		      c->node.type != NODE_TYPE_DIRECTORY;
 	int r = 0;
 
-	if (m->node)
+	if (m->left)
+		r = left_check(ap, c, c->path, m->left, goes);
+	else if (m->node)
 		r = known_check(c->sync, c->path, m->node, m->seen,
-				goes ? KNOWN_WHOLE : KNOWN_NODE);
-	if (r == 0 && m->replaces && c->to_path)
+				goes || strict ? KNOWN_WHOLE : KNOWN_NODE);
+	if (r < 0 || !c->to_path)
+		return r;
+	if (m->replaces_left)
+		r = left_check(ap, c, c->to_path, m->replaces_left, true);
+	else if (m->replaces)
 		r = known_check(c->sync, c->to_path, m->replaces, m->seen, KNOWN_WHOLE);
 	return r;
+}
+
+static int number_add(struct apply *ap, const struct change *c)
+{
+	const char *path = c->to_path ? c->to_path : c->path, *name;
+	cleanup_close int dir = -1;
+	struct stat st;
+	bool there;
+
+	there = c->m->batch && beneath_open_parent(c->root, path, &dir, &name) == 0 &&
+		fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	return numbers_add(&ap->numbers, c->m->number, there ? &st : NULL);
 }
 
 static int change_once(struct apply *ap, const struct change *c)
@@ -214,14 +213,23 @@ static int change_once(struct apply *ap, const struct change *c)
 	int r = 0;
 
 	if (c->m->number) {
-		r = numbers_open(ap);
-		if (r < 0 || number_is_made(ap, c->m->number))
-			return r;
+		r = numbers_made(&ap->numbers, sync_private_fd(ap->sync), c->m->number);
+		if (r != 0)
+			return MIN(r, 0);
 	}
-	r = believed(c);
-	if (r == 0)
-		r = apply_change_make(c);
-	return r == 0 && c->m->number ? number_made(ap, c->m->number) : r;
+	if (c->m->kind == LIMBWIRE__APPLY__KIND__ASK)
+		return -ENOENT;
+	if (c->m->kind != LIMBWIRE__APPLY__KIND__NOTHING) {
+		r = believed(ap, c);
+		if (r == 0)
+			r = apply_change_make(c);
+	}
+	return r == 0 && c->m->number ? number_add(ap, c) : r;
+}
+
+static bool is_word_only(const Limbwire__Apply *m)
+{
+	return m->kind == LIMBWIRE__APPLY__KIND__ASK || m->kind == LIMBWIRE__APPLY__KIND__NOTHING;
 }
 
 static void apply_now(struct apply *ap, const Limbwire__Apply *m)
@@ -233,12 +241,17 @@ static void apply_now(struct apply *ap, const Limbwire__Apply *m)
 	int r;
 
 	r = apply_change_read(&c, m, ap->sync, push, &why);
+	if (r == 0 && m->batch && m->batch == ap->broken_batch)
+		r = -ECANCELED;
 	if (r == 0)
 		r = ap->restore ? -EBUSY : change_once(ap, &c);
-	if (r == 0)
+	if (r < 0 && m->batch)
+		ap->broken_batch = m->batch;
+	if (r == 0 && !is_word_only(m)) {
 		sync_touch(ap->sync, c.path, strlen(c.path), (uint8_t)m->origin);
-	if (r == 0 && c.to_path)
-		sync_touch(ap->sync, c.to_path, strlen(c.to_path), (uint8_t)m->origin);
+		if (c.to_path)
+			sync_touch(ap->sync, c.to_path, strlen(c.to_path), (uint8_t)m->origin);
+	}
 	done.request = m->request;
 	done.error = -r;
 	done.detail = (char *)why;
@@ -386,6 +399,7 @@ void apply_on_restore(struct apply *ap, const Limbwire__Restore *m)
 				  ap->next_request, on_restored, ap, &ap->restore);
 	ap->next_request += RESTORE_REQUESTS;
 	if (r == 0) {
+		numbers_forget(&ap->numbers, sync_private_fd(ap->sync));
 		ap->past = m->past;
 		return;
 	}
@@ -423,6 +437,7 @@ void apply_detached(struct apply *ap)
 		rtree_done(&ap->held);
 	while (ap->waiting)
 		waiting_drop_first(ap);
+	ap->broken_batch = 0;
 	for (unsigned i = 0; i < PUSHES; i++)
 		push_end(&ap->pushes[i]);
 }
@@ -439,7 +454,7 @@ int apply_new(uv_loop_t *loop, struct session *session, struct sync *sync, struc
 	ap->session = session;
 	ap->sync = sync;
 	ap->next_request = REQUEST_FIRST;
-	ap->numbers = -1;
+	numbers_init(&ap->numbers);
 	for (unsigned i = 0; i < PUSHES; i++)
 		ap->pushes[i].fd = -1;
 	*ret = ap;
@@ -455,8 +470,7 @@ void apply_free(struct apply *ap)
 		restore_disown(ap->restore);
 	else
 		rtree_done(&ap->held);
-	if (ap->numbers >= 0)
-		(void)close(ap->numbers);
+	numbers_done(&ap->numbers);
 	if (ap->timer)
 		uv_close((uv_handle_t *)&ap->timer->timer, wait_timer_closed);
 	free(ap);

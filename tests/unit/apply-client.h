@@ -80,7 +80,8 @@ struct change {
 	uint32_t mode, uid;
 	int64_t mtime_ns;
 	bool full, no_replace, no_attr, careful;
-	uint64_t number, node, replaces, seen;
+	uint64_t number, node, replaces, seen, batch, left, replaces_left;
+	const char *base; /* the bytes that go */
 	uint32_t fields;
 };
 
@@ -102,6 +103,7 @@ static inline uint64_t apply_ask(const struct change *x)
 {
 	Limbwire__Apply m = LIMBWIRE__APPLY__INIT;
 	Limb__Attr attr = LIMB__ATTR__INIT;
+	uint8_t hash[SHA256_BYTES];
 
 	m.request = ++c.request;
 	m.kind = x->kind;
@@ -127,6 +129,13 @@ static inline uint64_t apply_ask(const struct change *x)
 	m.replaces = x->replaces;
 	m.seen = x->seen;
 	m.fields = x->fields;
+	m.batch = x->batch;
+	m.left = x->left;
+	m.replaces_left = x->replaces_left;
+	if (x->base) {
+		sha256(x->base, strlen(x->base), hash);
+		m.base_sha256 = (ProtobufCBinaryData){sizeof(hash), hash};
+	}
 	if (x->bytes) {
 		push(x->bytes);
 		m.push = pushes;

@@ -176,6 +176,153 @@ static void test_numbers(void **state)
 	assert_true(file_is("b", "1"));
 }
 
+/* Whether a change was made can be asked for, and be said of one that needed nothing. */
+static void test_asked(void **state)
+{
+	struct change ask = {.kind = LIMBWIRE__APPLY__KIND__ASK, .path = "a", .number = 7};
+	struct change dir = {.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "a", .number = 7};
+	struct change nothing = {.kind = LIMBWIRE__APPLY__KIND__NOTHING, .path = "a", .number = 8};
+
+	assert_int_equal(apply(&ask), ENOENT);
+	assert_int_equal(access(in_root("a"), F_OK), -1);
+	assert_int_equal(apply(&dir), 0);
+	assert_int_equal(apply(&ask), 0);
+	ask.number = 8;
+	assert_int_equal(apply(&ask), ENOENT);
+	assert_int_equal(apply(&nothing), 0);
+	assert_int_equal(apply(&ask), 0);
+	/* Many later they are known yet, as are all of a batch. */
+	for (unsigned i = 0; i < 512; i++) {
+		nothing.number = 100 + i;
+		assert_int_equal(apply(&nothing), 0);
+	}
+	assert_int_equal(apply(&ask), 0);
+}
+
+/* What a batch makes is what its later changes are about, before anybody was told of it. */
+static void test_batch(void **state)
+{
+	struct change dir = {
+		.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .number = 1, .batch = 5};
+	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT,
+			     .path = "d/t",
+			     .bytes = "one",
+			     .mode = 0600,
+			     .no_replace = true,
+			     .number = 2,
+			     .batch = 5};
+	struct change move = {.kind = LIMBWIRE__APPLY__KIND__MOVE,
+			      .path = "d/t",
+			      .to = "d/f",
+			      .no_replace = true,
+			      .number = 3,
+			      .left = 2,
+			      .batch = 5};
+	struct change over = {.kind = LIMBWIRE__APPLY__KIND__MOVE,
+			      .path = "d/t",
+			      .to = "d/f",
+			      .number = 5,
+			      .left = 4,
+			      .replaces_left = 3,
+			      .base = "one",
+			      .batch = 5};
+	struct change attr = {.kind = LIMBWIRE__APPLY__KIND__ATTR,
+			      .path = "d/f",
+			      .mode = 0640,
+			      .fields = NODE_FIELD_MODE,
+			      .number = 6,
+			      .left = 5,
+			      .batch = 5};
+	struct change rm = {.kind = LIMBWIRE__APPLY__KIND__REMOVE,
+			    .path = "d/f",
+			    .number = 7,
+			    .left = 6,
+			    .base = "two",
+			    .batch = 5};
+	struct change rmdir_ = {.kind = LIMBWIRE__APPLY__KIND__REMOVE,
+				.path = "d",
+				.number = 8,
+				.left = 1,
+				.batch = 5};
+
+	assert_int_equal(apply(&dir), 0);
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&move), 0);
+	assert_true(file_is("d/f", "one"));
+	put.number = 4;
+	put.bytes = "two";
+	assert_int_equal(apply(&put), 0);
+	assert_int_equal(apply(&over), 0);
+	assert_true(file_is("d/f", "two"));
+	assert_int_equal(apply(&attr), 0);
+	assert_int_equal(apply(&rm), 0);
+	assert_int_equal(apply(&rmdir_), 0);
+	assert_int_equal(access(in_root("d"), F_OK), -1);
+}
+
+/* Somebody was there in between: the first that does not fit ends the batch. */
+static void test_batch_ends(void **state)
+{
+	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT,
+			     .path = "f",
+			     .bytes = "one",
+			     .mode = 0600,
+			     .number = 1,
+			     .batch = 5};
+	struct change rm = {.kind = LIMBWIRE__APPLY__KIND__REMOVE,
+			    .path = "f",
+			    .number = 2,
+			    .left = 1,
+			    .base = "one",
+			    .batch = 5};
+	struct change dir = {
+		.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .number = 3, .batch = 5};
+	struct change rmdir_ = {.kind = LIMBWIRE__APPLY__KIND__REMOVE,
+				.path = "d",
+				.number = 4,
+				.left = 3,
+				.batch = 6};
+	struct change attr = {.kind = LIMBWIRE__APPLY__KIND__ATTR,
+			      .path = "f",
+			      .mode = 0640,
+			      .fields = NODE_FIELD_MODE,
+			      .number = 5};
+
+	assert_int_equal(apply(&put), 0);
+	write_file(in_root("f"), "two"); /* the same inode, and as long */
+	assert_int_equal(apply(&rm), ESTALE);
+	assert_true(file_is("f", "two"));
+	assert_int_equal(apply(&dir), ECANCELED);
+	assert_int_equal(access(in_root("d"), F_OK), -1);
+	dir.batch = 6;
+	assert_int_equal(apply(&dir), 0);
+	write_file(in_root("d/new"), "x");
+	assert_int_equal(apply(&rmdir_), ENOTEMPTY);
+	assert_true(file_is("d/new", "x"));
+	/* Another file of that name. */
+	assert_int_equal(file_replace(AT_FDCWD, in_root("f"), "one", 3), 0);
+	rm.batch = 7;
+	assert_int_equal(apply(&rm), ESTALE);
+	assert_true(file_is("f", "one"));
+	rm.batch = 8;
+	rm.left = 99; /* which nobody made */
+	assert_int_equal(apply(&rm), ESTALE);
+	/* Attributes: alone over whatever is in it, in a batch only over what was told. */
+	attr.seen = barrier();
+	write_file(in_root("f"), "more");
+	for (unsigned i = 0; i < 8; i++) {
+		attr.node = node_of(i);
+		attr.batch = 0;
+		attr.number = 20 + i;
+		if (apply(&attr) == 0)
+			break;
+	}
+	write_file(in_root("f"), "longer");
+	attr.batch = 9;
+	attr.number = 40;
+	assert_int_equal(apply(&attr), ESTALE);
+}
+
 /* Nothing goes that the brain has not seen. */
 static void test_known(void **state)
 {
@@ -381,6 +528,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_careful, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_link_and_fifo, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_numbers, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_asked, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_batch, setup_syncing, teardown),
+		cmocka_unit_test_setup_teardown(test_batch, setup_syncing_without_flags, teardown),
+		cmocka_unit_test_setup_teardown(test_batch_ends, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_known, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_known_trees, setup_syncing, teardown),
 		cmocka_unit_test_setup_teardown(test_known_long_names, setup_syncing, teardown),
