@@ -72,6 +72,30 @@ struct env *verb_live_env(struct call *call)
 	return NULL;
 }
 
+/* Since its last word; after a restart of limbd, since its journal's last record. */
+static uint64_t known_age_ms(struct env *env)
+{
+	int64_t at_ns = 0, now_ns = clock_real_ns();
+	_cleanup_(buf_done) struct buf body = BUF_INIT(RECORD_BODY_MAX);
+	uint16_t type;
+
+	if (env->last_word_ms)
+		return clock_mono_ms() - env->last_word_ms;
+	if (env->log_fd < 0 || log_read_one(env->log_fd, env_seq(env), &type, &at_ns, &body) < 0)
+		return 0;
+	return at_ns < now_ns ? (uint64_t)(now_ns - at_ns) / 1000000 : 0;
+}
+
+static void fail_away(struct call *call, struct env *env, const char *why)
+{
+	uint64_t age_ms = known_age_ms(env);
+
+	call_fail_with(call, "env_unreachable", json_pack("{s:I}", "age_ms", (json_int_t)age_ms),
+		       env->name, "limb status",
+		       "environment '%s' is away: %s; what is known of it is %llu s old", env->name,
+		       why, (unsigned long long)age_ms / 1000);
+}
+
 struct env *verb_attached_env(struct call *call)
 {
 	struct env *env = verb_env(call);
@@ -104,9 +128,7 @@ struct env *verb_attached_env(struct call *call)
 			  "environment '%s' is stopped; start it with: limb start %s", env->name,
 			  env->name);
 	else
-		call_fail(call, "env_unreachable", env->name, "limb status",
-			  "environment '%s' is away: %s", env->name,
-			  why ? why : "its line is being made");
+		fail_away(call, env, why ? why : "its line is being made");
 	return NULL;
 }
 
