@@ -180,6 +180,7 @@ static json_t *value_of(const ProtobufCFieldDescriptor *f, const void *p)
 {
 	switch (f->type) {
 	case PROTOBUF_C_TYPE_UINT32: return json_integer(*(const uint32_t *)p);
+	case PROTOBUF_C_TYPE_INT32:
 	case PROTOBUF_C_TYPE_SINT32: return json_integer(*(const int32_t *)p);
 	case PROTOBUF_C_TYPE_UINT64: return unsigned_value(*(const uint64_t *)p);
 	case PROTOBUF_C_TYPE_SINT64: return json_integer(*(const int64_t *)p);

@@ -39,6 +39,11 @@ test_expect 'it is listed; what came before and after is there' '
 	ls -A "$root"
 	test "$(find "$root" -name ".limb-*" | wc -l)" = 0
 '
+test_expect 'the journal says why' '
+	limb journal dump box >dumped
+	test "$(grep -c "errno\":27\b" dumped)" = 2
+	limb journal dump box --json | jq -s -e "map(select(.type == \"unapplied\" and .errno == 27)) | length == 2"
+'
 test_expect 'a command after it fails with the list, unless it is told' '
 	r=0
 	limb exec box --json -- true >out || r=$?
