@@ -289,7 +289,7 @@ static void answer(struct part *p, int r, const char *detail)
 {
 	p->answered = true;
 	p->r = r;
-	(void)snprintf(p->detail, sizeof(p->detail), "%s", detail);
+	(void)snprintf(p->detail, sizeof(p->detail), "%.*s", (int)sizeof(p->detail) - 1, detail);
 }
 
 static void answered(struct env *env, int r, const struct entry_head *e, void *userdata)
