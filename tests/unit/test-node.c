@@ -303,6 +303,7 @@ static void test_xattrs_set(void **state)
 {
 	_cleanup_(buf_done) struct buf a = BUF_INIT(0), b = BUF_INIT(0), c = BUF_INIT(0);
 	static const char want[] = "\6\0user.a\2\0\0\0xx\7\0user.ab\0\0\0\0\6\0user.b\1\0\0\0y";
+	static const char much[NODE_XATTRS_MAX];
 
 	(void)state;
 	assert_int_equal(node_xattrs_set(NULL, 0, "user.b", "y", 1, &a), 0);
@@ -321,7 +322,7 @@ static void test_xattrs_set(void **state)
 	assert_int_equal(
 		node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.ab", NULL, 0, &a), 0);
 	assert_int_equal(buf_len(&a), sizeof(want) - 1 - 13);
-	assert_int_equal(node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.z", want,
+	assert_int_equal(node_xattrs_set(buf_data(&b), (uint32_t)buf_len(&b), "user.z", much,
 					 NODE_XATTRS_MAX, &c),
 			 -E2BIG);
 }
