@@ -4,6 +4,8 @@
 #
 #	ssh_up			starts it; then "box" is the host, by $LIMB_SSH
 #	ssh_config HOST LINE...	another name for it
+#	ssh_line		"far" is box behind a line of ours, $line (line.c)
+#	say SETTING...		to that line
 #
 # What is started there carries LIMB_TEST_ID, so lib.sh sees what is left of it.
 . "${0%/*}/brain-lib.sh"
@@ -68,6 +70,19 @@ ssh_up() {
 	ssh_config box main
 	ssh_know main
 	$LIMB_SSH box true || skip_all 'sshd lets nobody in here'
+}
+
+line=$LIMB_TOP_BUILDDIR/tests/functional/line
+ssh_line() {
+	mkfifo "$T/control"
+	run_bg line "$line" "control=$T/control" "$(cat "$ssh_dir/main.port")"
+	wait_for 'grep -q ^port "$T/line.log"'
+	sed -n 's/^port //p' "$T/line.log" >"$ssh_dir/line.port"
+	ssh_config far line
+	ssh_know line
+}
+say() {
+	printf '%s\n' "$@" >"$T/control"
 }
 
 # of_ssh NAME: pids of what runs there for it

@@ -2,19 +2,8 @@
 # Over a line that is long, narrow, cut or false: what runs there goes on, its output is
 # complete, limbd comes back by itself, and no attempt leaves anything behind.
 . "${0%/*}/ssh-lib.sh"
-line=$LIMB_TOP_BUILDDIR/tests/functional/line
 ssh_up
-
-# "far" is box behind a line of ours; say SETTING... to it.
-mkfifo "$T/control"
-run_bg line "$line" "control=$T/control" "$(cat "$ssh_dir/main.port")"
-wait_for 'grep -q ^port "$T/line.log"'
-sed -n 's/^port //p' "$T/line.log" >"$ssh_dir/line.port"
-ssh_config far line
-ssh_know line
-say() {
-	printf '%s\n' "$@" >"$T/control"
-}
+ssh_line
 brain_up
 mkdir "$T/there"
 

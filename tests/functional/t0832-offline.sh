@@ -5,17 +5,8 @@
 # is known is, or waits.
 . "${0%/*}/ssh-lib.sh"
 need fuse
-line=$LIMB_TOP_BUILDDIR/tests/functional/line
 ssh_up
-mkfifo "$T/control"
-run_bg line "$line" "control=$T/control" "$(cat "$ssh_dir/main.port")"
-wait_for 'grep -q ^port "$T/line.log"'
-sed -n 's/^port //p' "$T/line.log" >"$ssh_dir/line.port"
-ssh_config far line
-ssh_know line
-say() {
-	printf '%s\n' "$@" >"$T/control"
-}
+ssh_line
 brain_up
 V=$T/state/mnt/box
 mkdir "$T/there"
