@@ -11,7 +11,6 @@
  */
 #include "brain/migrate-impl.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "brain/attach.h"
 #include "brain/barrier.h"
@@ -183,18 +182,9 @@ static int fork_new(struct env *guest, json_t *left, struct env **ret)
 	f->provider = strdup(guest->provider);
 	f->spec = parent->spec ? json_deep_copy(parent->spec) : json_object();
 	f->creating = true;
-	r = env_make_dirs(f);
-	if (r == 0) /* without a root: a limbd that finds it so forgets it, and does it again */
-		r = env_save(f);
-	if (r == 0)
-		r = env_open(f, true);
-	if (r == 0)
-		r = state_record_env(f->brain, f, "created");
-	if (r < 0) {
-		(void)file_remove_tree(f->brain->envs_fd, f->id_hex);
-		env_free(f);
+	r = snapshot_begin(f);
+	if (r < 0)
 		return r;
-	}
 	(void)env_place_take(f, left);
 	f->place_dir = strdup(parent->dir);
 	memcpy(f->wire_id, parent->id, sizeof(f->wire_id));
@@ -206,7 +196,6 @@ static int fork_new(struct env *guest, json_t *left, struct env **ret)
 	f->self_uid = guest->self_uid;
 	f->self_gid = guest->self_gid;
 	memcpy(f->mark, guest->mark, sizeof(f->mark));
-	env_link_in(f);
 	*ret = f;
 	return 0;
 }

@@ -7,14 +7,12 @@
  */
 #include "brain/life-impl.h"
 
-#include "base/file.h"
 #include "base/log.h"
 #include "brain/accept.h"
 #include "brain/barrier.h"
 #include "brain/link.h"
 #include "brain/point.h"
 #include "brain/snapshot.h"
-#include "brain/state.h"
 
 enum { SYNC_MS = 60000 };
 
@@ -73,19 +71,9 @@ static int fork_new(struct call *call, struct env *parent, uint64_t seq, const c
 	f->work_mode = strcmp(f->provider, "local") == 0;
 	f->forked_from = json_pack("{s:s, s:s, s:I}", "environment", parent->name, "id",
 				   parent->id_hex, "seq", (json_int_t)seq);
-	r = env_make_dirs(f);
-	if (r == 0) /* without a root: a limbd that finds it so forgets it */
-		r = env_save(f);
-	if (r == 0)
-		r = env_open(f, true);
-	if (r == 0)
-		r = state_record_env(f->brain, f, "created");
-	if (r < 0) {
-		(void)file_remove_tree(f->brain->envs_fd, f->id_hex);
-		env_free(f);
+	r = snapshot_begin(f);
+	if (r < 0)
 		return r;
-	}
-	env_link_in(f);
 	*ret = f;
 	return 0;
 }

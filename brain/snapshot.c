@@ -1,5 +1,27 @@
 #include "brain/snapshot.h"
 
+#include "base/file.h"
+#include "brain/state.h"
+
+int snapshot_begin(struct env *f)
+{
+	int r = env_make_dirs(f);
+
+	if (r == 0) /* without a root: a limbd that finds it so forgets it */
+		r = env_save(f);
+	if (r == 0)
+		r = env_open(f, true);
+	if (r == 0)
+		r = state_record_env(f->brain, f, "created");
+	if (r < 0) {
+		(void)file_remove_tree(f->brain->envs_fd, f->id_hex);
+		env_free(f);
+		return r;
+	}
+	env_link_in(f);
+	return 0;
+}
+
 struct snapshot {
 	struct env *f;
 	struct change_op ops[CHANGE_OPS_MAX];

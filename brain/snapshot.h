@@ -2,6 +2,7 @@
  * snapshot.h - an environment that begins with another's tree: whose fork it is, and
  * that tree as records of its own.
  *
+ *	snapshot_begin(f)				its directory, log and index
  *	snapshot_genesis(f, parent, seq, fn, ud)	the first record of f's log
  *	snapshot_take(f, parent, seq, 0)		the tree that parent had at seq
  *
@@ -15,6 +16,8 @@
 #include "brain/commit.h"
 #include "brain/env.h"
 
+/* f is new (env_new), and one of the brain's from now on; r < 0: freed, and nothing is left of it. */
+int snapshot_begin(struct env *f);
 int snapshot_genesis(struct env *f, struct env *parent, uint64_t seq, commit_fn fn, void *userdata);
 /* Appends and applies: not while a commit round of f's runs. number: that the environment's own
  * numbers go on from, 0 where nobody has spoken yet. */
