@@ -199,7 +199,7 @@ int merge_plan_read(struct merging *g)
 	size_t whole = 0;
 	int r;
 
-	r = merge_past_read(g->into->log_fd, g->forked_seq, g->from->id_hex, &g->past);
+	r = merge_past_read(g->into->log_fd, g->forked_seq, g->from->id_hex, 0, &g->past);
 	if (r == 0)
 		r = map_make(g);
 	if (r == 0)
@@ -304,7 +304,7 @@ int merge_add(struct merging *g, queue_durable_fn fn)
 	int r = map_make(g);
 
 	if (r == 0)
-		r = queue_merge_known(g->into, &g->past);
+		r = queue_merge_known(g->into, &g->past, g->last);
 	if (r == 0)
 		r = record_mark(g);
 	for (size_t i = 0; r == 0 && i < g->plan.n_steps; i++)

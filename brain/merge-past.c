@@ -190,36 +190,44 @@ static int take(struct merge_past *p, const struct log_record *log)
 	return r < 0 ? r : 0;
 }
 
-static int newest_fork(const struct log_record *log, char ret[33])
+/* Numbers of a merge that never was are given again: the newest one counts. */
+static int take_fork(struct merge_past *p, const struct log_record *log, uint64_t last)
 {
 	Limb__Record *rec = log->body ? limb__record__unpack(NULL, log->n, log->body) : NULL;
+	json_t *o;
 
 	if (!rec)
 		return 0;
 	if (rec->body_case == LIMB__RECORD__BODY_DECISION &&
-	    strcmp(rec->decision->verb, "merge") == 0 && strlen(rec->decision->key) == 32)
-		memcpy(ret, rec->decision->key, 33);
+	    strcmp(rec->decision->verb, "merge") == 0 && strlen(rec->decision->key) == 32) {
+		o = json_loads(rec->decision->value, 0, NULL);
+		if ((uint64_t)json_integer_value(json_object_get(o, "last")) == last)
+			memcpy(p->fork, rec->decision->key, 33);
+		json_decref(o);
+	}
 	limb__record__free_unpacked(rec, NULL);
 	return 0;
 }
 
-static int read_all(int log_fd, uint64_t from_seq, struct merge_past *p, bool fork_only)
+/* last: only whose merge it is. */
+static int read_all(int log_fd, uint64_t from_seq, struct merge_past *p, uint64_t last)
 {
 	_cleanup_(log_reader_freep) struct log_reader *rd = NULL;
 	struct log_record rec = {0};
 	int r = log_reader_open(log_fd, from_seq, &rd);
 
 	while (r >= 0 && (r = log_reader_next(rd, &rec)) > 0) {
-		if (fork_only && rec.type == RECORD_DECISION)
-			r = newest_fork(&rec, p->fork);
-		else if (!fork_only && (rec.type == RECORD_DECISION || rec.type == RECORD_INTENT ||
-					rec.type == RECORD_INTENT_END))
+		if (last && rec.type == RECORD_DECISION)
+			r = take_fork(p, &rec, last);
+		else if (!last && (rec.type == RECORD_DECISION || rec.type == RECORD_INTENT ||
+				   rec.type == RECORD_INTENT_END))
 			r = take(p, &rec);
 	}
 	return r;
 }
 
-int merge_past_read(int log_fd, uint64_t from_seq, const char *fork, struct merge_past *ret)
+int merge_past_read(int log_fd, uint64_t from_seq, const char *fork, uint64_t last,
+		    struct merge_past *ret)
 {
 	struct merge_past p = {0};
 	size_t n = 0;
@@ -228,9 +236,9 @@ int merge_past_read(int log_fd, uint64_t from_seq, const char *fork, struct merg
 	if (fork)
 		(void)snprintf(p.fork, sizeof(p.fork), "%s", fork);
 	else
-		r = read_all(log_fd, from_seq, &p, true);
+		r = read_all(log_fd, from_seq, &p, last);
 	if (r == 0 && p.fork[0])
-		r = read_all(log_fd, from_seq, &p, false);
+		r = read_all(log_fd, from_seq, &p, 0);
 	for (size_t i = 0; i < p.n_marks; i++) {
 		struct merge_mark *m = &p.marks[i];
 

@@ -41,8 +41,9 @@ struct merge_past {
 	size_t n_ends, cap_ends;
 };
 
-/* fork NULL: whose merge is the newest; there may be none. Any thread. */
-int merge_past_read(int log_fd, uint64_t from_seq, const char *fork, struct merge_past *ret);
+/* fork NULL: whose merge has `last` as its last change; there may be none. Any thread. */
+int merge_past_read(int log_fd, uint64_t from_seq, const char *fork, uint64_t last,
+		    struct merge_past *ret);
 /* Is it the end of a change of this fork? */
 bool merge_past_is_own(const struct merge_past *p, const Limb__IntentEnd *e);
 void merge_past_done(struct merge_past *p);

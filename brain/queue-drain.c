@@ -540,7 +540,8 @@ void queue_kick(struct env *env)
 		unapplied(q, -ECANCELED, "an earlier change that it builds on was refused");
 		return;
 	}
-	if (work(q, QUEUE_JUDGING, judge_work, judge_worked) < 0) {
+	if (merge_facts(q, q->parts[0].it) < 0 ||
+	    work(q, QUEUE_JUDGING, judge_work, judge_worked) < 0) {
 		stop(q);
 		queue_later(q);
 	}

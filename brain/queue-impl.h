@@ -120,7 +120,8 @@ struct queue {
 	uint64_t bytes, conflicts;
 	uint64_t last; /* highest number given */
 	struct waiting *waiting;
-	struct facts facts, merged; /* merged: of those, what a merge made (see queue-merge.c) */
+	struct facts facts, merged; /* merged: of those, what a fork's merges made, */
+	uint64_t merged_last;	    /* that whose merge this is the last change of; 0: of none */
 	uint64_t durable_to;	    /* highest number that is durable */
 	struct seen *view[BUCKETS];
 	bool view_fresh;
@@ -185,6 +186,9 @@ uint64_t alias_of(const struct facts *f, uint64_t id);
 
 /* queue-merge.c */
 int merge_open(struct queue *q);
+int merge_facts(struct queue *q, const struct item *it); /* before it is judged */
+int merge_ended(struct queue *q, const struct item *it, const Limb__IntentEnd *e);
+void merge_forget(struct queue *q);
 bool merge_is_whole(const struct queue *q, const struct item *it);
 
 /* queue-view.c */

@@ -5,8 +5,10 @@
  *
  * Their base is the tree at the fork's point, however long ago: so what earlier merges of the
  * same fork made has to be known again, though nothing waits that it was kept for
- * (queue_merge_known). A fork has not seen what was done in the view meanwhile: what counts
- * as its own doing is kept apart (queue->merged).
+ * (queue_merge_known). A fork has not seen what was done in the view meanwhile, nor by other
+ * forks: what counts as its own doing is kept apart (queue->merged), for the fork of one merge
+ * at a time. That of another, of which something was refused and is tried again, is read from the
+ * log when it comes (merge_facts).
  */
 #include "brain/queue-impl.h"
 
@@ -34,13 +36,13 @@ uint64_t queue_merging(const struct env *env)
 	return 0;
 }
 
-int queue_merge_known(struct env *env, const struct merge_past *past)
+int queue_merge_known(struct env *env, const struct merge_past *past, uint64_t last)
 {
 	struct queue *q = env->queue;
 	int r = q ? 0 : -EIO;
 
 	if (q)
-		facts_clear(&q->merged);
+		merge_forget(q);
 	for (size_t i = 0; r == 0 && i < past->n_ends; i++) {
 		const Limb__IntentEnd *e = past->ends[i]->intent_end;
 
@@ -50,7 +52,44 @@ int queue_merge_known(struct env *env, const struct merge_past *past)
 	}
 	if (q)
 		q->view_fresh = false; /* it has the ids that were */
+	if (r == 0)
+		q->merged_last = last;
 	return r;
+}
+
+void merge_forget(struct queue *q)
+{
+	facts_clear(&q->merged);
+	q->merged_last = 0;
+}
+
+static int facts_read(struct queue *q, uint64_t from_seq, uint64_t last)
+{
+	struct merge_past past = {0};
+	int r = merge_past_read(q->env->log_fd, from_seq, NULL, last, &past);
+
+	if (r == 0)
+		r = queue_merge_known(q->env, &past, last);
+	merge_past_done(&past);
+	return r;
+}
+
+int merge_facts(struct queue *q, const struct item *it)
+{
+	if (!it->in.merge_last || it->in.merge_last == q->merged_last)
+		return 0;
+	return facts_read(q, it->base_seq, it->in.merge_last);
+}
+
+int merge_ended(struct queue *q, const struct item *it, const Limb__IntentEnd *e)
+{
+	if (!it->in.merge_last)
+		return 0;
+	if (it->in.merge_last == q->merged_last)
+		return facts_take_own(&q->merged, e);
+	/* Among what was found made after a crash: it is in the log when the next is judged. */
+	merge_forget(q);
+	return 0;
 }
 
 static int withdraw(struct queue *q, struct item *it)
@@ -72,24 +111,19 @@ static int withdraw(struct queue *q, struct item *it)
 
 int merge_open(struct queue *q)
 {
-	struct merge_past past = {0};
-	uint64_t from = 0;
+	uint64_t from = 0, last = 0;
 	int r = 0;
 
 	for (struct item *it = q->head, *next; r == 0 && it; it = next) {
 		next = it->next;
 		if (!it->in.merge_last)
 			continue;
-		if (it->in.merge_last > q->last)
+		if (it->in.merge_last > q->last) {
 			r = withdraw(q, it);
-		else
-			from = from ? MIN(from, it->base_seq) : it->base_seq;
+			continue;
+		}
+		from = from ? MIN(from, it->base_seq) : it->base_seq;
+		last = it->in.merge_last;
 	}
-	if (r < 0 || !from)
-		return r;
-	r = merge_past_read(q->env->log_fd, from, NULL, &past);
-	if (r == 0)
-		r = queue_merge_known(q->env, &past);
-	merge_past_done(&past);
-	return r;
+	return r < 0 || !from ? r : facts_read(q, from, last);
 }

@@ -161,7 +161,7 @@ int record_end(struct queue *q, const struct part *p, const char *outcome, queue
 		return r;
 	q->view_fresh = false; /* it has the ids that were */
 	r = facts_take(&q->facts, &e);
-	return r == 0 && e.merged ? facts_take_own(&q->merged, &e) : r;
+	return r < 0 ? r : merge_ended(q, p->it, &e);
 }
 
 int record_unapplied(struct queue *q, const struct part *p, int error, const char *detail,

@@ -131,7 +131,7 @@ void item_remove(struct queue *q, struct item *it)
 	item_free(it);
 	if (q->n == 0) {
 		facts_clear(&q->facts);
-		facts_clear(&q->merged);
+		merge_forget(q);
 	}
 }
 
@@ -163,9 +163,6 @@ static int load_end(const struct index_intent *row, void *userdata)
 
 	if (rec && rec->body_case == LIMB__RECORD__BODY_INTENT_END)
 		r = facts_take(&q->facts, rec->intent_end);
-	if (r == 0 && rec && rec->body_case == LIMB__RECORD__BODY_INTENT_END &&
-	    rec->intent_end->merged)
-		r = facts_take_own(&q->merged, rec->intent_end);
 	if (rec)
 		limb__record__free_unpacked(rec, NULL);
 	return r;
@@ -242,7 +239,7 @@ void queue_close(struct env *env)
 		item_free(it);
 	}
 	facts_clear(&q->facts);
-	facts_clear(&q->merged);
+	merge_forget(q);
 	view_clear(q);
 	for (size_t i = 0; i < PARTS_MAX; i++)
 		judged_done(&q->parts[i].j);

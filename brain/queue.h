@@ -76,8 +76,8 @@ int queue_add(struct env *env, struct intent *in, queue_durable_fn fn, void *use
 struct merge_past;
 uint64_t queue_next(const struct env *env);    /* the number that the next one gets; 0: no queue */
 uint64_t queue_merging(const struct env *env); /* the first of a merge that waits; 0: none */
-/* Before changes of that fork are added, in the same turn of the loop. */
-int queue_merge_known(struct env *env, const struct merge_past *past);
+/* Before changes of that fork are added, in the same turn of the loop; last: of this merge. */
+int queue_merge_known(struct env *env, const struct merge_past *past, uint64_t last);
 
 /* ---- ends ---- */
 

@@ -3,6 +3,7 @@
 # renamed, linked, removed, with modes, times and attributes; what both did is kept twice
 # and listed; away it waits; and a limbd that is killed in the middle loses and doubles nothing.
 . "${0%/*}/away-lib.sh"
+need prlimit
 brain_up
 
 mkdir tree
@@ -206,6 +207,35 @@ test_expect 'limbd killed in the middle, again and again: nothing is lost, nothi
 	conflicts_of k ".conflicts | length" >n
 	test "$(cat n)" = 0
 	verify_equal k
+'
+# There, no file may become larger than 64 KiB.
+allow() {
+	local pid
+	for pid in $(pids_with 'daemon --dir' "$T/far/box"); do
+		prlimit --pid "$pid" --fsize="$1":
+	done
+}
+test_expect 'refused, and tried again after another fork was merged: what the one did the other does not remove' '
+	echo "trap \"\" XFSZ" >"$T/far/box.rc"
+	away_create box
+	limb exec box -- sh -ec "echo old >grows; echo old >other"
+	limb fork box one --provider local >/dev/null
+	limb fork box two --provider local >/dev/null
+	allow 65536
+	limb exec one -- sh -ec "head -c 100000 /dev/zero >grows; echo one >other"
+	expect_code 1 limb merge one --into box --json >out
+	merged ".unapplied > 0"
+	limb exec two -- sh -ec "rm grows; echo two >mine"
+	expect_code 1 limb merge two --into box --json >out
+	allow unlimited
+	limb retry box grows >/dev/null || true
+	drained box
+	limb sync box >/dev/null
+	test "$(stat -c %s "$(away_root box)/grows")" = 100000
+	test "$(cat "$(away_root box)/mine")" = two
+	conflicts_of box ".conflicts[] | .path + \" \" + .kind" >list
+	test "$(cat list)" = "grows edit_delete"
+	verify_equal box
 '
 test_expect 'only a fork can be merged, into what it is of' '
 	expect_code 125 limb merge a --into b 2>err
