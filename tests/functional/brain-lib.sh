@@ -76,14 +76,15 @@ pid_of() {
 # pids_with TEXT...: of this test's processes in whose command lines every TEXT is. (The
 # machine has others, of other tests and of other limbfs, that look the same.)
 pids_with() {
-	local - dir text line
+	local - dir text argv line
 	set +x
 	for dir in /proc/[0-9]*; do
-		line=$(tr '\0' ' ' 2>/dev/null <"$dir/cmdline") 2>/dev/null || continue
+		{ mapfile -d '' -t argv <"$dir/cmdline"; } 2>/dev/null || continue
+		[ ${#argv[@]} -gt 0 ] || continue
+		printf -v line '%s ' "${argv[@]}"
 		for text; do
-			[ -z "${line##*"$text"*}" ] || continue 2
+			[[ $line == *"$text"* ]] || continue 2
 		done
-		[ -n "$line" ] || continue
 		is_of_test "${dir#/proc/}" || continue
 		test_gone "${dir#/proc/}" || echo "${dir#/proc/}"
 	done
@@ -91,11 +92,13 @@ pids_with() {
 # Started by this test, or within what it started: by parents, as what runs in a sandbox
 # has an environment of its own, and by the environment where the parent is gone.
 is_of_test() {
-	local pid=$1
+	local pid=$1 stat
 	while [ "${pid:-0}" -gt 1 ]; do
 		[ "$pid" != $$ ] || return 0
 		! grep -qzFx "LIMB_TEST_ID=$LIMB_TEST_ID" "/proc/$pid/environ" 2>/dev/null || return 0
-		pid=$(sed 's/.*) //' "/proc/$pid/stat" 2>/dev/null | cut -d' ' -f2)
+		stat=
+		{ read -rd '' stat <"/proc/$pid/stat" || true; } 2>/dev/null
+		read -r _ pid _ <<<"${stat##*) }"
 	done
 	return 1
 }

@@ -203,11 +203,13 @@ stop_bg() {
 	wait "$pid" 2>/dev/null || true
 }
 
-# A zombie whose parent has not looked yet is gone, too.
+# A zombie whose parent has not looked yet is gone, too. (No program is started: this is
+# asked again and again.)
 test_gone() {
-	local state
-	state=$(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null) || return 0
-	[ -z "$state" ] || [ "$state" = Z ]
+	local stat=
+	{ read -rd '' stat <"/proc/$1/stat" || true; } 2>/dev/null
+	stat=${stat##*) }
+	[ -z "$stat" ] || [ "${stat%% *}" = Z ]
 }
 
 # at_exit CODE: before the last check, last one first.
@@ -223,14 +225,13 @@ allow_error() {
 # Processes that carry the test's id, or that live beneath $T (a sandbox starts
 # its commands with an environment of its own).
 test_processes() {
-	local dir pid
-	for dir in /proc/[0-9]*; do
-		pid=${dir#/proc/}
-		[ "$pid" != $$ ] || continue
-		if grep -qzFx "LIMB_TEST_ID=$LIMB_TEST_ID" "$dir/environ" 2>/dev/null ||
-			{ case $(readlink "$dir/cwd" 2>/dev/null) in "$T"/*) true ;; *) false ;; esac }; then
-			test_gone "$pid" || echo "$pid"
-		fi
+	# Listed before what looks through them is there, which carries the id as well.
+	local pid all=(/proc/[0-9]*)
+	{
+		grep -lszFx "LIMB_TEST_ID=$LIMB_TEST_ID" "${all[@]/%//environ}"
+		find "${all[@]/%//cwd}" -maxdepth 0 -lname "$T/*"
+	} 2>/dev/null | cut -d/ -f3 | sort -un | while read -r pid; do
+		[ "$pid" = $$ ] || test_gone "$pid" || echo "$pid"
 	done
 }
 

@@ -19,7 +19,7 @@ test_expect 'a limb-fs of the past that dies again and again comes back' '
 	for n in 1 2 3; do
 		pid=$(pids_with "$T/state" "--past")
 		kill_9 "$pid"
-		wait_for "mountpoint state/mnt/.at && test \"\$(pids_with $T/state --past)\" != $pid"
+		wait_for "[[ \$(pids_with $T/state --past) != @(|$pid) ]] && mountpoint state/mnt/.at"
 		wait_for "test -d state/mnt/.at/f@HEAD/"
 	done
 '
