@@ -41,6 +41,7 @@ struct copy {
 	/* out */
 	uint64_t point; /* INDEX_NOW, or as it was then */
 	bool to_stdout, drained_wait, out_over;
+	bool unsynced; /* it may be an older version */
 	struct content_ref ref;
 
 	uv_work_t work;

@@ -204,7 +204,8 @@ static void out_synced(struct env *env, const struct barrier_result *res, void *
 	struct copy *c = userdata;
 	int r;
 
-	(void)res; /* away: what the journal has is what there is */
+	/* What the journal has is what there is. */
+	c->unsynced = c->point == INDEX_NOW && res->r < 0 && env->wanted;
 	if (c->to_stdout) {
 		r = take_ref(c);
 		if (r < 0) {

@@ -77,6 +77,8 @@ void copy_ok(struct copy *c, uint64_t seq)
 			      (json_int_t)c->files, "bytes", (json_int_t)c->bytes, "seq",
 			      (json_int_t)seq);
 
+	if (c->unsynced)
+		(void)json_object_set_new(o, "unsynced", json_true());
 	copy_detach(c);
 	call_ok(c->call, o);
 	copy_free(c);

@@ -67,6 +67,16 @@ static int finish(const struct args *args, json_t *result)
 	return status;
 }
 
+/* Whoever reads a copy is told that it may be an older version, wherever the copy itself goes. */
+static void warn_unsynced(const json_t *answer)
+{
+	if (json_is_true(json_object_get(answer, "unsynced")))
+		log_warning("'%s' could not be synced first: this is what was known of it at "
+			    "%lld, an older version maybe; see: limb status",
+			    json_string_value(json_object_get(answer, "environment")),
+			    (long long)json_integer_value(json_object_get(answer, "seq")));
+}
+
 static int call_daemon(const struct places *places, const struct args *args)
 {
 	struct client_call call = {
@@ -128,6 +138,8 @@ static int call_daemon(const struct places *places, const struct args *args)
 		return 128 + SIGPIPE;
 	case CLIENT_RESULT: break;
 	}
+	if (verb->handler == HANDLE_COPY)
+		warn_unsynced(answer);
 	return finish(&printed, answer);
 }
 

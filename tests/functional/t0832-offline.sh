@@ -34,6 +34,8 @@ test_expect 'a command fails within 5 s with the age of what is known, or waits 
 	test $r = 125
 	test $((($(date +%s%N) - before) / 1000000)) -lt 8000
 	jq -e ".error == \"env_unreachable\" and .age_ms > 0 and (.detail | test(\"is away.* s old\"))" out
+	test "$(limb cp box:f/201 - 2>told)" = "base 201"
+	grep -q "^limb: .box. could not be synced" told
 	(LIMB_TIME_S=200 limb exec box --queue -- sh -c "cat f/1 f/240" >queued) &
 	echo $! >queue.pid
 '
