@@ -60,28 +60,30 @@ static void run_mkdir(void)
 	same(r, "mkdir");
 }
 
+static void remove_both(const char *what, const char *path, int flags)
+{
+	outcome r;
+
+	note("%s %s", what, path);
+	for (size_t i = 0; i < SIDES; i++)
+		r[i] = result(unlinkat(twin.dir[i], path, flags));
+	same(r, what);
+}
+
 static void run_rmdir(void)
 {
 	char path[PATH_ROOM];
-	outcome r;
 
 	some_path_of(one_in(6) ? S_IFREG : S_IFDIR, path);
-	note("rmdir %s", path);
-	for (size_t i = 0; i < SIDES; i++)
-		r[i] = result(unlinkat(twin.dir[i], path, AT_REMOVEDIR));
-	same(r, "rmdir");
+	remove_both("rmdir", path, AT_REMOVEDIR);
 }
 
 static void run_unlink(void)
 {
 	char path[PATH_ROOM];
-	outcome r;
 
 	some_thing(path);
-	note("unlink %s", path);
-	for (size_t i = 0; i < SIDES; i++)
-		r[i] = result(unlinkat(twin.dir[i], path, 0));
-	same(r, "unlink");
+	remove_both("unlink", path, 0);
 }
 
 static void run_rename(void)
@@ -180,6 +182,12 @@ static void run_utimens(void)
 	same(r, "utimens");
 }
 
+/* For calls that take no directory; no descriptor, as it may be a FIFO. */
+static void full_path(size_t side, const char *path, char out[PATH_ROOM * 2])
+{
+	(void)snprintf(out, PATH_ROOM * 2, "/proc/self/fd/%d/%s", twin.dir[side], path);
+}
+
 static void run_truncate(void)
 {
 	off_t size = (off_t)below(one_in(3) ? 1 : SIZE_TOP);
@@ -189,7 +197,7 @@ static void run_truncate(void)
 	some_path_of(one_in(10) ? S_IFDIR : S_IFREG, path);
 	note("truncate %s %lld", path, (long long)size);
 	for (size_t i = 0; i < SIDES; i++) {
-		(void)snprintf(full, sizeof(full), "/proc/self/fd/%d/%s", twin.dir[i], path);
+		full_path(i, path, full);
 		r[i] = result(truncate(full, size));
 	}
 	same(r, "truncate");
@@ -219,60 +227,58 @@ static void run_stat(void)
 	same(r, "links");
 }
 
-/* Through a path, as there may be no descriptor of it. */
-static void xattr_path(size_t side, const char *path, char out[PATH_ROOM * 2])
+struct xattr {
+	char path[PATH_ROOM], full[SIDES][PATH_ROOM * 2], name[16];
+};
+
+static void some_xattr(struct xattr *x)
 {
-	(void)snprintf(out, PATH_ROOM * 2, "/proc/self/fd/%d/%s", twin.dir[side], path);
+	some_thing(x->path);
+	for (size_t i = 0; i < SIDES; i++)
+		full_path(i, x->path, x->full[i]);
+	(void)snprintf(x->name, sizeof(x->name), "user.x%u", (unsigned)below(4));
 }
 
 static void run_setxattr(void)
 {
 	int flags = one_in(4) ? XATTR_CREATE : one_in(4) ? XATTR_REPLACE : 0;
-	char path[PATH_ROOM], full[PATH_ROOM * 2], name[16];
 	size_t n = (size_t)below(one_in(4) ? 700 : 20);
 	const uint8_t *value = some_bytes(n);
+	struct xattr x;
 	outcome r;
 
-	some_thing(path);
-	(void)snprintf(name, sizeof(name), "user.x%u", (unsigned)below(4));
-	note("setxattr %s %s %zu %x", path, name, n, flags);
-	for (size_t i = 0; i < SIDES; i++) {
-		xattr_path(i, path, full);
-		r[i] = result(lsetxattr(full, name, value, n, flags));
-	}
+	some_xattr(&x);
+	note("setxattr %s %s %zu %x", x.path, x.name, n, flags);
+	for (size_t i = 0; i < SIDES; i++)
+		r[i] = result(lsetxattr(x.full[i], x.name, value, n, flags));
 	same(r, "setxattr");
 }
 
 static void run_removexattr(void)
 {
-	char path[PATH_ROOM], full[PATH_ROOM * 2], name[16];
+	struct xattr x;
 	outcome r;
 
-	some_thing(path);
-	(void)snprintf(name, sizeof(name), "user.x%u", (unsigned)below(4));
-	note("removexattr %s %s", path, name);
-	for (size_t i = 0; i < SIDES; i++) {
-		xattr_path(i, path, full);
-		r[i] = result(lremovexattr(full, name));
-	}
+	some_xattr(&x);
+	note("removexattr %s %s", x.path, x.name);
+	for (size_t i = 0; i < SIDES; i++)
+		r[i] = result(lremovexattr(x.full[i], x.name));
 	same(r, "removexattr");
 }
 
 static void run_getxattr(void)
 {
-	char path[PATH_ROOM], full[PATH_ROOM * 2], name[16], value[SIDES][1000];
+	char value[SIDES][1000];
+	struct xattr x;
 	outcome r;
 
-	some_thing(path);
-	(void)snprintf(name, sizeof(name), "user.x%u", (unsigned)below(4));
-	note("getxattr %s %s", path, name);
-	for (size_t i = 0; i < SIDES; i++) {
-		xattr_path(i, path, full);
-		r[i] = result(lgetxattr(full, name, value[i], sizeof(value[i])));
-	}
+	some_xattr(&x);
+	note("getxattr %s %s", x.path, x.name);
+	for (size_t i = 0; i < SIDES; i++)
+		r[i] = result(lgetxattr(x.full[i], x.name, value[i], sizeof(value[i])));
 	same(r, "getxattr");
 	if (r[0] > 0 && memcmp(value[0], value[1], (size_t)r[0]) != 0)
-		differ("another value of %s", name);
+		differ("another value of %s", x.name);
 }
 
 const struct operation name_operations[] = {

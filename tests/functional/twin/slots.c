@@ -129,18 +129,28 @@ static size_t some_length(void)
 	return (size_t)below(one_in(2) ? 100 : one_in(4) ? SIZE_TOP / 2 : 9000) + 1;
 }
 
-static void run_write(void)
+/* Some bytes of some_slot(). */
+static struct slot *some_range(off_t *ret_at, size_t *ret_n)
 {
 	struct slot *s = some_slot();
+
+	if (!s)
+		return NULL;
+	*ret_at = some_place(s);
+	*ret_n = some_length();
+	return s;
+}
+
+static void run_write(void)
+{
 	const uint8_t *data;
 	outcome r;
 	off_t at;
 	size_t n;
+	struct slot *s = some_range(&at, &n);
 
 	if (!s)
 		return;
-	at = some_place(s);
-	n = some_length();
 	data = some_bytes(n);
 	note("write%s %s %lld+%zu", s->append ? " (append)" : "", s->path, (long long)at, n);
 	for (size_t i = 0; i < SIDES; i++)
@@ -160,15 +170,13 @@ static void compare_bytes(const uint8_t *a, const uint8_t *b, size_t n, off_t at
 static void run_read(void)
 {
 	static uint8_t mem[SIDES][SIZE_TOP];
-	struct slot *s = some_slot();
 	outcome r;
 	off_t at;
 	size_t n;
+	struct slot *s = some_range(&at, &n);
 
 	if (!s)
 		return;
-	at = some_place(s);
-	n = some_length();
 	note("read %s %lld+%zu", s->path, (long long)at, n);
 	for (size_t i = 0; i < SIDES; i++)
 		r[i] = result(pread(s->fd[i], mem[i], n, at));
@@ -177,50 +185,51 @@ static void run_read(void)
 		compare_bytes(mem[0], mem[1], (size_t)r[0], at);
 }
 
-static bool map(struct slot *s)
+static void map(struct slot *s)
 {
 	for (size_t i = 0; i < SIDES && !s->map[SIDES - 1]; i++) {
 		s->map[i] = mmap(NULL, MAP_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd[i], 0);
 		if (s->map[i] == MAP_FAILED)
 			differ("mmap of side %zu: %m", i);
 	}
-	return true;
 }
 
-/* What of it is within the file and the mapping; 0: nothing. */
-static size_t some_mapped(const struct slot *s, off_t *ret_at)
+/* One that is mapped, and what of it is within the file and the mapping; *ret_n 0: nothing. */
+static struct slot *some_mapped(off_t *ret_at, size_t *ret_n)
 {
-	off_t size = MIN(size_of(s), (off_t)MAP_BYTES);
+	struct slot *s = some_slot();
+	off_t size;
 
-	if (size == 0)
-		return 0;
+	if (!s)
+		return NULL;
+	map(s);
+	size = MIN(size_of(s), (off_t)MAP_BYTES);
 	*ret_at = (off_t)below((uint64_t)size);
-	return MIN(some_length(), (size_t)(size - *ret_at));
+	*ret_n = size > 0 ? MIN(some_length(), (size_t)(size - *ret_at)) : 0;
+	return s;
 }
 
 static void run_map_read(void)
 {
-	struct slot *s = some_slot();
-	off_t at = 0;
+	off_t at;
 	size_t n;
+	struct slot *s = some_mapped(&at, &n);
 
-	if (!s || !map(s))
+	if (!s)
 		return;
-	n = some_mapped(s, &at);
 	note("read mapping %s %lld+%zu", s->path, (long long)at, n);
 	compare_bytes(s->map[0] + at, s->map[1] + at, n, at);
 }
 
 static void run_map_write(void)
 {
-	struct slot *s = some_slot();
 	const uint8_t *data;
-	off_t at = 0;
+	off_t at;
 	size_t n;
+	struct slot *s = some_mapped(&at, &n);
 
-	if (!s || !map(s))
+	if (!s)
 		return;
-	n = some_mapped(s, &at);
 	data = some_bytes(n);
 	note("write mapping %s %lld+%zu", s->path, (long long)at, n);
 	for (size_t i = 0; i < SIDES; i++)
@@ -266,15 +275,13 @@ static void run_fallocate(void)
 				    FALLOC_FL_ZERO_RANGE,
 				    FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE};
 	int mode = modes[below(ARRAY_SIZE(modes))];
-	struct slot *s = some_slot();
 	outcome r;
 	off_t at;
 	size_t n;
+	struct slot *s = some_range(&at, &n);
 
 	if (!s)
 		return;
-	at = some_place(s);
-	n = some_length();
 	note("fallocate %s %x %lld+%zu", s->path, (unsigned)mode, (long long)at, n);
 	for (size_t i = 0; i < SIDES; i++)
 		r[i] = result(fallocate(s->fd[i], mode, at, (off_t)n));
