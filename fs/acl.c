@@ -78,18 +78,12 @@ static void follow(uint8_t *p, size_t n, uint32_t mode)
 int acl_follow_mode(const struct node *n, uint32_t mode, struct buf *xattrs)
 {
 	const uint8_t *value;
-	uint32_t pos = 0, len;
 	cleanup_free uint8_t *acl = NULL;
-	uint16_t name_len;
-	const char *name;
+	uint32_t len;
 	int r;
 
-	do
-		if (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &name, &name_len, &value,
-				     &len) == 0)
-			return 0;
-	while (name_len != strlen(ACCESS) || memcmp(name, ACCESS, name_len) != 0);
-	if (!is_acl(value, len))
+	if (!node_xattrs_find(n->xattrs, n->xattrs_len, ACCESS, &value, &len) ||
+	    !is_acl(value, len))
 		return 0;
 	acl = malloc(len);
 	if (!acl)

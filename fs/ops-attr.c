@@ -109,32 +109,23 @@ void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
 
 /* ---- extended attributes ---- */
 
-static bool has_xattr(const struct node *n, const char *name)
-{
-	const uint8_t *value;
-	uint32_t pos = 0, value_len;
-	uint16_t len;
-	const char *k;
-
-	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &k, &len, &value, &value_len) > 0)
-		if (len == strlen(name) && memcmp(k, name, len) == 0)
-			return true;
-	return false;
-}
-
 /* value NULL: without it */
 static int change_xattr(struct op *op, fuse_ino_t ino, const char *name, const char *value,
 			size_t size, int flags)
 {
 	_cleanup_(buf_done) struct buf xattrs = BUF_INIT(0);
 	struct index_node n;
+	const uint8_t *old;
+	uint32_t old_len;
+	bool has;
 	int r = overlay_node(op->ov, op->t, ino, &n);
 
 	if (r < 0)
 		return r;
-	if (flags & XATTR_CREATE && has_xattr(&n.n, name))
+	has = node_xattrs_find(n.n.xattrs, n.n.xattrs_len, name, &old, &old_len);
+	if (has && flags & XATTR_CREATE)
 		return -EEXIST;
-	if ((flags & XATTR_REPLACE || !value) && !has_xattr(&n.n, name))
+	if (!has && (flags & XATTR_REPLACE || !value))
 		return -ENODATA;
 	op->e.n = n.n;
 	op->e.n.target_len = 0;

@@ -150,18 +150,14 @@ static int get_own(const struct spot *s, const char *name, struct buf *out)
 
 static int find_xattr(const struct fs *fs, const struct node *n, const char *name, struct buf *out)
 {
-	uint16_t entry_len;
-	uint32_t pos = 0, value_len;
 	const uint8_t *value;
-	const char *entry;
+	uint32_t len;
 
 	/* ls asks for ACLs and labels of each file, until it hears that there are none here. */
 	if (!attr_xattr_shown(&fs->rules, name, strlen(name)))
 		return -EOPNOTSUPP;
-	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &entry, &entry_len, &value,
-				&value_len) > 0)
-		if (entry_len == strlen(name) && memcmp(entry, name, entry_len) == 0)
-			return buf_add(out, value, value_len);
+	if (node_xattrs_find(n->xattrs, n->xattrs_len, name, &value, &len))
+		return buf_add(out, value, len);
 	return strcmp(name, "security.selinux") == 0 ? -EOPNOTSUPP : -ENODATA;
 }
 

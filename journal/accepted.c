@@ -188,7 +188,7 @@ static bool take_body(struct cursor *c, struct accepted *e)
 	if (e->fields & NODE_FIELD_XATTR) {
 		e->n.xattrs_len = (uint32_t)take(c, 4);
 		e->n.xattrs = take_bytes(c, e->n.xattrs_len);
-		c->bad |= !c->bad && !node_xattrs_ok(e->n.xattrs, e->n.xattrs_len);
+		c->bad = c->bad || !node_xattrs_ok(e->n.xattrs, e->n.xattrs_len);
 	}
 	return !c->bad && c->n == 0 && e->kind > 0 && e->kind < ACCEPTED_KINDS;
 }

@@ -100,6 +100,24 @@ static bool starts_with(const char *s, size_t n, const char *prefix)
 	return n >= k && memcmp(s, prefix, k) == 0;
 }
 
+bool node_xattrs_find(const uint8_t *p, uint32_t n, const char *name, const uint8_t **ret_value,
+		      uint32_t *ret_len)
+{
+	size_t name_len = strlen(name);
+	uint32_t pos = 0, len;
+	const uint8_t *v;
+	const char *k;
+	uint16_t klen;
+
+	while (node_xattrs_next(p, n, &pos, &k, &klen, &v, &len) > 0)
+		if (klen == name_len && memcmp(k, name, klen) == 0) {
+			*ret_value = v;
+			*ret_len = len;
+			return true;
+		}
+	return false;
+}
+
 static int add_xattr(struct buf *out, const char *name, size_t name_len, const void *value,
 		     uint32_t value_len)
 {

@@ -78,6 +78,10 @@ bool node_xattrs_ok(const uint8_t *p, uint32_t n);
 int node_xattrs_next(const uint8_t *p, uint32_t n, uint32_t *pos, const char **name,
 		     uint16_t *name_len, const uint8_t **value, uint32_t *value_len);
 
+/* The value of that name. False: the list has none. */
+bool node_xattrs_find(const uint8_t *p, uint32_t n, const char *name, const uint8_t **ret_value,
+		      uint32_t *ret_len);
+
 /* Appends the list p with that value of name; value NULL: without it. -E2BIG: of its bound. */
 int node_xattrs_set(const uint8_t *p, uint32_t n, const char *name, const void *value,
 		    uint32_t value_len, struct buf *out);

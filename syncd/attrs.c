@@ -80,16 +80,10 @@ static uint32_t set_owner(int dir, const char *name, int fd, const struct node *
 
 static bool xattr_wanted(const struct node *n, const char *name)
 {
-	const char *k;
-	const uint8_t *v;
-	uint32_t pos = 0, vlen;
-	uint16_t klen;
+	const uint8_t *value;
+	uint32_t len;
 
-	while (node_xattrs_next(n->xattrs, n->xattrs_len, &pos, &k, &klen, &v, &vlen) > 0) {
-		if (strlen(name) == klen && memcmp(k, name, klen) == 0)
-			return true;
-	}
-	return false;
+	return node_xattrs_find(n->xattrs, n->xattrs_len, name, &value, &len);
 }
 
 /* Removes what the node does not have; only what we can set ourselves. */
