@@ -136,6 +136,15 @@ struct oentry *overlay_entry(struct overlay *ov, uint64_t dir, const char *name,
 	return e;
 }
 
+const struct oentry *overlay_entry_of(struct overlay *ov, uint64_t node)
+{
+	for (size_t i = 0; ov->n_entries && i < ov->n_slots; i++)
+		for (const struct oentry *e = ov->entries[i]; e; e = e->next)
+			if (e->node == node)
+				return e;
+	return NULL;
+}
+
 int overlay_set_entry(struct overlay *ov, uint64_t dir, const char *name, size_t len, uint64_t node,
 		      uint64_t stamp)
 {
@@ -486,17 +495,15 @@ int overlay_name(struct overlay *ov, struct index_txn *t, uint64_t id, uint64_t 
 {
 	const struct onode *o = overlay_find(ov, id);
 	struct naming c = {.ov = ov, .t = t, .id = id, .name = ret_name};
+	const struct oentry *e;
 	uint64_t journal = overlay_journal(ov, id);
 
 	if (o && o->name)
 		(void)is_name(&c, o->parent, o->name, strlen(o->name));
 	if (!c.found && journal)
 		(void)index_names(t, journal, index_name, &c);
-	/* Of several links one that is only here is looked for everywhere. */
-	for (size_t i = 0; !c.found && ov->n_entries && i < ov->n_slots; i++)
-		for (const struct oentry *e = ov->entries[i]; e && !c.found; e = e->next)
-			if (e->node == id)
-				(void)is_name(&c, e->parent, e->name, e->len);
+	if (!c.found && (e = overlay_entry_of(ov, id)))
+		(void)is_name(&c, e->parent, e->name, e->len);
 	*ret_parent = c.parent;
 	return c.found ? 0 : -ENOENT;
 }

@@ -122,6 +122,8 @@ struct oentry *overlay_entry(struct overlay *ov, uint64_t dir, const char *name,
 int overlay_set_entry(struct overlay *ov, uint64_t dir, const char *name, size_t len, uint64_t node,
 		      uint64_t stamp);
 void overlay_drop_entry(struct overlay *ov, struct oentry *e);
+/* Any that leads to it, by a look at all: of several names the one that it got last may be gone. */
+const struct oentry *overlay_entry_of(struct overlay *ov, uint64_t node);
 /* Frees it if nothing needs it; the kernel may know it. */
 void overlay_tidy(struct overlay *ov, struct onode *o);
 void overlay_drop_bytes(struct overlay *ov, struct onode *o);

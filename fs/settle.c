@@ -135,19 +135,12 @@ static int settle_entries(struct settle *s, struct overlay *ov, struct index_txn
 	return r;
 }
 
-/* Of several names the one that it got last may be gone. */
-static const struct oentry *any_entry(struct overlay *ov, const struct onode *o)
+static bool has_entry(struct overlay *ov, const struct onode *o)
 {
 	const struct oentry *e = o->name ? overlay_entry(ov, o->parent, o->name, strlen(o->name))
 					 : NULL;
 
-	if (e && e->node == o->id)
-		return e;
-	for (size_t i = 0; ov->n_entries && i < ov->n_slots; i++)
-		for (e = ov->entries[i]; e; e = e->next)
-			if (e->node == o->id)
-				return e;
-	return NULL;
+	return (e && e->node == o->id) || overlay_entry_of(ov, o->id);
 }
 
 /* Its name is newer than it, or lies in what is: nothing else says what it is until then. What the
@@ -156,9 +149,9 @@ static bool is_awaited(struct overlay *ov, struct index_txn *t, const struct ono
 {
 	struct index_node n;
 
-	if (o->journal && index_get_node(t, o->journal, INDEX_NOW, &n) >= 0)
+	if (o->links == 0 || (o->journal && index_get_node(t, o->journal, INDEX_NOW, &n) >= 0))
 		return false;
-	return o->links > 0 && any_entry(ov, o);
+	return has_entry(ov, o);
 }
 
 static int settle_orphans(struct settle *s, struct overlay *ov, struct index_txn *t, uint64_t done)
