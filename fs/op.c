@@ -151,20 +151,19 @@ int op_version_of(struct op *op, uint64_t id)
 
 /* ---- owners ---- */
 
-static uint8_t owner_kind(const struct attr_rules *r, uint32_t id, uint32_t self)
+static uint8_t owner_kind(uint32_t id, uint32_t self)
 {
-	(void)r;
 	return id == self ? NODE_OWNER_SELF : id == 0 ? NODE_OWNER_ROOT : NODE_OWNER_NUMBER;
 }
 
 void op_set_uid(const struct fs *fs, struct node *n, uid_t uid)
 {
-	n->uid_kind = owner_kind(&fs->rules, uid, fs->rules.uid);
+	n->uid_kind = owner_kind(uid, fs->rules.uid);
 	n->uid = uid;
 }
 
 void op_set_gid(const struct fs *fs, struct node *n, gid_t gid)
 {
-	n->gid_kind = owner_kind(&fs->rules, gid, fs->rules.gid);
+	n->gid_kind = owner_kind(gid, fs->rules.gid);
 	n->gid = gid;
 }

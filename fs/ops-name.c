@@ -144,12 +144,10 @@ void ops_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const ch
 {
 	struct fuse_entry_param e = {0};
 	struct op op;
-	int r = strlen(target) > NODE_TARGET_MAX ? -ENAMETOOLONG : op_begin(&op, req);
+	int r = op_begin(&op, req);
 
-	if (strlen(target) > NODE_TARGET_MAX) {
-		(void)fuse_reply_err(req, ENAMETOOLONG);
-		return;
-	}
+	if (r >= 0 && strlen(target) > NODE_TARGET_MAX)
+		r = -ENAMETOOLONG;
 	if (r >= 0)
 		r = create(&op, parent, name, NODE_TYPE_SYMLINK, 0777, target, &e);
 	answer_entry(&op, r, &e);
