@@ -43,9 +43,8 @@ struct draining {
 	accept_drained_fn fn;
 	void *userdata;
 	uint64_t token, late_ms;
-	bool applied;	   /* the queue is waited for, too */
-	uint64_t queue_ms; /* so long without progress; */
-	bool tried;	   /* which is no failure then */
+	bool applied; /* the queue is waited for, too */
+	bool tried;   /* ... not for long, and what then waits there is no failure */
 	enum { DRAIN_ASKED, DRAIN_LOGGED, DRAIN_READING, DRAIN_QUEUED } state;
 };
 
@@ -299,7 +298,7 @@ static void drain_taken(struct draining *d)
 	}
 	d->state = DRAIN_QUEUED;
 	d->late_ms = UINT64_MAX;
-	if (queue_wait(d->a->env, d->queue_ms, drain_applied, d) < 0)
+	if (queue_wait(d->a->env, d->tried ? QUEUE_LAST_MS : QUEUE_MS, drain_applied, d) < 0)
 		drain_end(d, false);
 }
 
@@ -517,7 +516,9 @@ static void give_up(struct call *call)
 		  "given up before what was written in the view was taken in");
 }
 
-static struct draining *begin(struct env *env, bool applied)
+enum how_far { TAKEN, APPLIED, TRIED };
+
+static struct draining *begin(struct env *env, enum how_far to)
 {
 	struct accept *a = env->accept;
 	struct draining *d;
@@ -525,8 +526,8 @@ static struct draining *begin(struct env *env, bool applied)
 	if (!a || !env->commit || !view_is_writable(env) || !(d = calloc(1, sizeof(*d))))
 		return NULL;
 	d->a = a;
-	d->applied = applied;
-	d->queue_ms = QUEUE_MS;
+	d->applied = to == APPLIED || (to == TRIED && queue_may_run(env));
+	d->tried = to == TRIED;
 	d->token = ++a->token;
 	d->late_ms = clock_mono_ms() + DRAIN_MS;
 	d->next = a->draining;
@@ -544,14 +545,10 @@ static void ask(struct env *env, const struct draining *d)
 		accept_drained(env, token);
 }
 
-static void first(struct call *call, struct env *env, bool applied, bool tried, accept_then_fn then)
+static void first(struct call *call, struct env *env, enum how_far to, accept_then_fn then)
 {
-	struct draining *d = begin(env, applied);
+	struct draining *d = begin(env, to);
 
-	if (d && tried) {
-		d->tried = true;
-		d->queue_ms = QUEUE_LAST_MS;
-	}
 	if (!d) {
 		then(call);
 		return;
@@ -565,29 +562,27 @@ static void first(struct call *call, struct env *env, bool applied, bool tried, 
 
 void accept_first(struct call *call, struct env *env, accept_then_fn then)
 {
-	first(call, env, false, false, then);
+	first(call, env, TAKEN, then);
 }
 
 void accept_applied_first(struct call *call, struct env *env, accept_then_fn then)
 {
-	first(call, env, true, false, then);
+	first(call, env, APPLIED, then);
 }
 
 void accept_tried_first(struct call *call, struct env *env, accept_then_fn then)
 {
-	first(call, env, queue_may_run(env), true, then);
+	first(call, env, TRIED, then);
 }
 
 void accept_drain(struct env *env, accept_drained_fn fn, void *userdata)
 {
-	struct draining *d = begin(env, queue_may_run(env));
+	struct draining *d = begin(env, TRIED);
 
 	if (!d) {
 		fn(env, true, userdata);
 		return;
 	}
-	d->tried = true;
-	d->queue_ms = QUEUE_LAST_MS;
 	d->fn = fn;
 	d->userdata = userdata;
 	ask(env, d);
