@@ -1,21 +1,15 @@
 #!/bin/bash
 # Programs work in a writable view as in any directory, and the environment then holds what they
 # left there: git, tar, sed -i, an editor's save, sqlite, a mapping.
-. "${0%/*}/brain-lib.sh"
-need fuse git
+. "${0%/*}/write-lib.sh"
+need git
 
-V=$T/state/mnt/w
-R=$T/r
 export GIT_CONFIG_NOSYSTEM=1
 git config --global user.email you@example.org
 git config --global user.name you
 git config --global --add safe.directory '*'
 git config --global init.defaultBranch main
-mkdir "$R"
-echo '{"view": {"write": true}}' >spec.json
-brain_up
-limb create w --provider local --root "$R" --spec spec.json >/dev/null
-wait_for "mountpoint -q $V"
+write_up
 
 equal() {
 	limb sync w --timeout 120 >/dev/null

@@ -1,17 +1,9 @@
 #!/bin/bash
 # kill -9 of limbd, of limb-fs or of both while programs write in the view: everything that
 # returned is in the environment afterwards, once and in order.
-. "${0%/*}/brain-lib.sh"
-need fuse
-
-V=$T/state/mnt/w
-R=$T/r
-mkdir "$R"
-echo '{"view": {"write": true}}' >spec.json
-brain_up
-allow_error 'limb-fs ended|its view is absent|went away|transport endpoint|process .* ended'
-limb create w --provider local --root "$R" --spec spec.json >/dev/null
-wait_for "mountpoint -q $V"
+. "${0%/*}/write-lib.sh"
+allow_killed
+write_up
 
 rounds=3
 ! have long || rounds=30
@@ -49,10 +41,8 @@ assert lines == sorted(lines), "not in order"
 END
 
 check() {
-	limb sync w --timeout 120 >/dev/null
+	arrived 120
 	python3 check.py "$R" told
-	test "$(status_of w .counts.conflicts)" = 0
-	test "$(status_of w .counts.unapplied)" = 0
 	cmp "$V/lines" "$R/lines"
 }
 
@@ -65,12 +55,9 @@ during() {
 		python3 writer.py "$V" told "$first" 2>writer.err &
 		pid=$!
 		wait_for "test \$(tail -n 1 told 2>/dev/null || echo 0) -gt $((first + 20 + RANDOM % 20))"
-		pids=$(for p in $who; do pid_of w "$p"; done)
 		# shellcheck disable=SC2086 # several
-		kill -9 $pids
+		killed $who
 		test "$who" = limbd || wait "$pid" || true
-		limb up -q >/dev/null
-		wait_for "mountpoint -q $V && test -e $V/lines"
 		test "$who" != limbd || wait_for "test \$(tail -n 1 told) -gt $((first + 60))"
 		kill "$pid" 2>/dev/null || true
 		wait "$pid" 2>/dev/null || true

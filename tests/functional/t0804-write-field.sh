@@ -1,44 +1,24 @@
 #!/bin/bash
 # What the field has failed at where programs write through a mount: each is done in a writable
 # view and, where it says so, in a plain directory first; then both sides are compared.
-. "${0%/*}/brain-lib.sh"
-need fuse git python3 sqlite3
+. "${0%/*}/write-lib.sh"
+need git python3 sqlite3
 
-V=$T/state/mnt/w
-R=$T/r
 N=$T/native
 export GIT_CONFIG_NOSYSTEM=1
 git config --global user.email you@example.org
 git config --global user.name you
 git config --global init.defaultBranch main
 git config --global gc.auto 0
-mkdir "$R" "$N"
-echo '{"view": {"write": true}}' >spec.json
-brain_up
-allow_error 'limb-fs ended|its view is absent|went away|transport endpoint|process .* ended'
-limb create w --provider local --root "$R" --spec spec.json >/dev/null
-wait_for "mountpoint -q $V"
+mkdir "$N"
+allow_killed
+write_up
 
 equal() {
-	limb sync w --timeout 120 >/dev/null
-	test "$(status_of w .counts.conflicts)" = 0
-	test "$(status_of w .counts.unapplied)" = 0
+	arrived 120
 	tree_list "$R" >there
 	tree_list "$V" >here
 	same_tree here there
-}
-
-# killed WHO...: both may be; goes on when another limb-fs serves the view. What the kernel has in
-# its cache is there also while nobody serves it, so it proves nothing.
-killed() {
-	local fs who
-	fs=$(pid_of w fs)
-	for who; do kill -9 "$(pid_of w "$who")"; done
-	limb up -q >/dev/null
-	case " $* " in
-	*" fs "*) wait_for "test \$(inspect_of w .pids.fs) != null && test \$(inspect_of w .pids.fs) != $fs" ;;
-	esac
-	wait_for "test \"\$(status_of w .view)\" = mounted && test -e $V/."
 }
 
 cat >append.py <<'END'

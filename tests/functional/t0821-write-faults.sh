@@ -1,15 +1,7 @@
 #!/bin/bash
 # Faults of the writable view that random operations found, one by one: each alone, and on purpose.
-. "${0%/*}/brain-lib.sh"
-need fuse
-
-V=$T/state/mnt/w
-R=$T/r
-mkdir "$R"
-echo '{"view": {"write": true}}' >spec.json
-brain_up
-limb create w --provider local --root "$R" --spec spec.json >/dev/null
-wait_for "mountpoint -q $V"
+. "${0%/*}/write-lib.sh"
+write_up
 
 test_expect 'what is written anew is newer, also with the same bytes' '
 	echo same >"$V/same"

@@ -1,17 +1,13 @@
 #!/bin/bash
 # Extended attributes, ACLs, FIFOs, sockets and exchanged names: made in a writable view they are
 # there at once, and in the environment after a sync.
-. "${0%/*}/brain-lib.sh"
-need fuse setfattr python3
+. "${0%/*}/write-lib.sh"
+need setfattr python3
 
-V=$T/state/mnt/w
-R=$T/r
-mkdir -p "$R/dir"
+mkdir "$R/dir"
 echo hello >"$R/file"
 setfattr -n user.old -v there "$R/file" 2>/dev/null || skip_all 'no extended attributes here'
-echo '{"view": {"write": true}}' >spec.json
-brain_up
-limb create w --provider local --root "$R" --spec spec.json >/dev/null
+write_up
 wait_for "test -e $V/file"
 
 attrs() {
