@@ -25,9 +25,14 @@ struct late {
 	bool done;
 };
 
+static uint32_t entry_of(const struct sync *sy, const struct item *it)
+{
+	return shadow_find(&sy->shadow, it->dir, it->name, it->len);
+}
+
 static uint32_t occupant_of(const struct sync *sy, const struct item *it)
 {
-	uint32_t e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+	uint32_t e = entry_of(sy, it);
 
 	return e ? shadow_entry(&sy->shadow, e)->node : 0;
 }
@@ -72,7 +77,7 @@ static struct late *find_wanting(struct late **sorted, size_t n, uint32_t node)
 	return low < n && sorted[low]->wants == node ? sorted[low] : NULL;
 }
 
-/* Follows who wants whose place; 0 if it is no cycle of plain moves. */
+/* Follows who wants whose place; 0 if it is no cycle. */
 static size_t collect_cycle(struct sync *sy, struct late *all, struct late *first,
 			    struct late *cycle[CYCLE_MAX])
 {
@@ -81,7 +86,6 @@ static size_t collect_cycle(struct sync *sy, struct late *all, struct late *firs
 
 	do {
 		if (n == CYCLE_MAX || l->done || !l->wants || !l->waits_for_me ||
-		    shadow_names(&sy->shadow, l->wants) != 1 ||
 		    plan_would_cycle(sy, l->item, l->wants))
 			return 0;
 		cycle[n++] = l;
@@ -90,24 +94,25 @@ static size_t collect_cycle(struct sync *sy, struct late *all, struct late *firs
 	return n;
 }
 
-/* cycle[0] wants the occupant of cycle[1], and so on; the last wants that of cycle[0]. */
+/* cycle[0] wants the occupant of cycle[1], and so on; the last wants that of cycle[0]. Entries go
+ * round, so other names of what is in them stay where they are. */
 static int exchange(struct sync *sy, struct late **cycle, size_t n)
 {
 	char aside[SIDE_STEP_BYTES];
 	struct item *first = cycle[0]->item;
+	uint32_t stepped = entry_of(sy, first);
 	int len, r;
 
 	len = snprintf(aside, sizeof(aside), ".limb-%016llx~",
 		       (unsigned long long)shadow_node(&sy->shadow, cycle[0]->occupant)->id);
 	sy->emit.from = first;
 	emit_room(sy, 2 * n + 2, 0, 0);
-	r = emit_move(sy, shadow_node(&sy->shadow, cycle[0]->occupant)->entries, first->dir, aside,
-		      (size_t)len);
+	r = emit_move(sy, stepped, first->dir, aside, (size_t)len);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		struct item *it = cycle[i]->item;
 
 		cycle[i]->done = true;
-		r = emit_move(sy, shadow_node(&sy->shadow, cycle[i]->wants)->entries, it->dir,
+		r = emit_move(sy, i + 1 < n ? entry_of(sy, cycle[i + 1]->item) : stepped, it->dir,
 			      it->name, it->len);
 		dirty_move(&sy->dirty, it, ITEM_WANTED);
 	}

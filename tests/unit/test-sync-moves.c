@@ -141,6 +141,28 @@ static void test_swaps(void **state)
 	assert_int_equal(id("d3"), f3);
 }
 
+/* Entries change places; what else leads to the files stays. */
+static void test_swap_with_other_names(void **state)
+{
+	uint64_t f1 = id("f1"), f2 = id("f2"), f3 = id("f3");
+
+	(void)state;
+	sh("ln f2 other; ln f3 d1/another");
+	(void)check();
+	exchange("f1", "f2");
+	(void)check();
+	assert_int_equal(b.contents, 0);
+	assert_int_equal(id("f1"), f2);
+	assert_int_equal(id("f2"), f1);
+	assert_int_equal(id("other"), f2);
+	sh("mv f1 t; mv f3 f1; mv t f3");
+	(void)check();
+	assert_int_equal(b.contents, 0);
+	assert_int_equal(id("f3"), f2);
+	assert_int_equal(id("f1"), f3);
+	assert_int_equal(id("d1/another"), f3);
+}
+
 static void test_cycle_of_three(void **state)
 {
 	uint64_t d1 = id("d1"), d2 = id("d2"), d3 = id("d3");
@@ -203,6 +225,7 @@ int main(void)
 		T(B21_chain),
 		T(test_rotation),
 		T(test_swaps),
+		T(test_swap_with_other_names),
 		T(test_cycle_of_three),
 		T(test_inside_out),
 		T(test_moved_and_changed),
