@@ -164,10 +164,12 @@ static int keep_data_of(struct accept *a, struct keep *k, struct taken *t)
 	return 0;
 }
 
-/* A file's first bytes come with it, if its name means it until then. */
+/* A file's first bytes come with it, if its name means it until then, and no time that was set
+ * before they were written. */
 static void merge(struct accept *a, size_t at)
 {
 	struct taken *made = &a->batch[at];
+	const struct accepted *set = NULL;
 
 	for (size_t i = at + 1; i < a->n; i++) {
 		struct taken *t = &a->batch[i];
@@ -175,9 +177,13 @@ static void merge(struct accept *a, size_t at)
 		if (t->e.kind == ACCEPTED_REMOVE || t->e.kind == ACCEPTED_MOVE ||
 		    t->e.kind == ACCEPTED_LINK)
 			return;
+		if (t->e.node == made->e.node && t->e.kind == ACCEPTED_ATTR &&
+		    (t->e.fields & NODE_FIELD_MTIME))
+			set = &t->e;
 		if (t->e.kind != ACCEPTED_VERSION || t->e.node != made->e.node)
 			continue;
-		if (t->r == 0 && strcmp(t->path, made->path) == 0) {
+		if (t->r == 0 && strcmp(t->path, made->path) == 0 &&
+		    (!set || set->n.mtime_ns == t->e.n.mtime_ns)) {
 			made->e.n.content = t->e.n.content;
 			t->merged = true;
 		}

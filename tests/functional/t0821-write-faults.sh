@@ -1,6 +1,7 @@
 #!/bin/bash
 # Faults of the writable view that random operations found, one by one: each alone, and on purpose.
 . "${0%/*}/write-lib.sh"
+need python3
 write_up
 
 test_expect 'what is written anew is newer, also with the same bytes' '
@@ -15,6 +16,25 @@ test_expect 'what is written anew is newer, also with the same bytes' '
 	for i in "$V" "$R"; do
 		! stat -c %y "$i/same" | grep ^2001
 		! stat -c %y "$i/empty" | grep ^2001
+	done
+'
+# Both come to limbd at once, so that it could tell them as one.
+test_expect 'a file that is just made is newer when it was written after its time was set, and only then' '
+	limbd=$(limb status --json | jq .limbd.pid)
+	kill -STOP "$limbd"
+	python3 - "$V" <<-END
+		import os, sys
+		for name, early, late in ("late", b"", b"bytes"), ("early", b"bytes", b""):
+		    with open(sys.argv[1] + "/" + name, "wb", 0) as f:
+		        f.write(early)
+		        os.utime(f.fileno(), (981158400, 981158400))
+		        f.write(late)
+	END
+	kill -CONT "$limbd"
+	limb sync w >/dev/null
+	for i in "$V" "$R"; do
+		! stat -c %y "$i/late" | grep ^2001
+		stat -c %y "$i/early" | grep ^2001
 	done
 '
 # The queue is longer than a round, so that all of it builds on what only waits.
