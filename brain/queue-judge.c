@@ -397,21 +397,25 @@ void judge(struct queue *q)
 
 /* ---- the environment has said what became of it ---- */
 
-/* What was to be made, as the environment calls it; 0: it is not there. */
+/* What was to be made, or was there and moved, as the environment calls it; 0: it is not there.
+ * Of a batch it sees the end alone, and calls anew what lost its name to another meanwhile. */
 static uint64_t node_there(struct looking *l, uint64_t id, unsigned deep)
 {
+	struct index_node now;
 	struct intent_name n;
-	uint64_t node = 0;
+	uint64_t node = 0, old;
 
 	id = id ? alias_of(ahead_facts(l->q->ahead), id) : 0;
-	if (!is_ahead(id))
-		return id == FACT_GONE ? 0 : id;
-	if (deep > INDEX_PATH_MAX / 2 || !ahead_name(l->q->ahead, id, &n))
+	if (id == FACT_GONE)
 		return 0;
+	old = is_ahead(id) ? 0 : id;
+	if (!id || get_node(l, false, id, &now) || deep > INDEX_PATH_MAX / 2 ||
+	    !ahead_name(l->q->ahead, id, &n))
+		return old;
 	n.parent = node_there(l, n.parent, deep + 1);
 	if (n.parent)
 		(void)index_lookup(l->t, n.parent, n.name, n.len, INDEX_NOW, &node);
-	return node;
+	return node ? node : old;
 }
 
 static void plain_made(struct looking *l, struct judged *j)
@@ -425,6 +429,9 @@ static void plain_made(struct looking *l, struct judged *j)
 	/* What was replaced since is the later change's to tell of. */
 	if (is_ahead(node))
 		j->plan.node = alias_of(f, node) == node ? node_there(l, node, 0) : 0;
+	else if (node && alias_of(f, node) == node)
+		j->plan.node = node_there(l, node, 0);
+	j->was = j->plan.node != node && !is_ahead(node) ? node : 0;
 	if (j->plan.verdict == REC_DONE) {
 		j->plan.at.parent = node_there(l, j->plan.at.parent, 0);
 		j->plan.to.parent = node_there(l, j->plan.to.parent, 0);

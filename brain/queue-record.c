@@ -125,6 +125,10 @@ void end_fill(const struct facts *f, const struct item *it, const struct judged 
 		e->parent = j->made_dir;
 		set_bytes(&e->name, last_name(name), strlen(last_name(name)));
 	}
+	if (j->was && !e->made) {
+		e->made = j->was;
+		e->made_node = p->node;
+	}
 	if (j->passed)
 		e->node = 0;
 	e->written = (made && (p->step == STEP_PUT_NEW || p->step == STEP_PUT_OVER ||
