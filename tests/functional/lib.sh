@@ -203,6 +203,15 @@ stop_bg() {
 	wait "$pid" 2>/dev/null || true
 }
 
+# refute COMMAND...: that it fails, is what must hold. (A line "! COMMAND" never ends a test: set -e
+# looks away.) Behind a pipe: what comes must not be what COMMAND looks for.
+refute() {
+	if "$@"; then
+		echo "refute: this went well: $*"
+		return 1
+	fi
+}
+
 # A zombie whose parent has not looked yet is gone, too. (No program is started: this is
 # asked again and again.)
 test_gone() {
