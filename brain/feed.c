@@ -66,8 +66,7 @@ struct tree_maker {
 	struct had had;
 	size_t inside; /* depth + 1 of the entries of a directory that is there by content; 0: none */
 	struct node nodes[PART_ENTRIES]; /* what the scratch points into: the walk reuses its own */
-	uint64_t *dirs;			 /* node ids of the path's directories */
-	size_t n_dirs, cap_dirs;
+	struct index_walk_dirs dirs;
 	size_t bytes;
 	uint32_t before; /* entries sent before the walk's first: the root */
 	struct buf out;
@@ -94,35 +93,6 @@ static int tree_flush(struct tree_maker *m, bool last)
 	m->f->size += buf_len(&m->out);
 	m->part.n_entries = 0;
 	m->bytes = 0;
-	return 0;
-}
-
-/* The directory of an entry at this depth: pre-order keeps a stack of them. */
-static int tree_parent(struct tree_maker *m, const char *path, size_t len, uint64_t node,
-		       bool is_dir, uint64_t *ret_parent, size_t *ret_name)
-{
-	size_t depth = 0, name = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (path[i] == '/') {
-			depth++;
-			name = i + 1;
-		}
-	}
-	if (depth + 2 > m->cap_dirs) {
-		size_t cap = (depth + 2) * 2;
-		uint64_t *p = reallocarray(m->dirs, cap, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		m->dirs = p;
-		m->cap_dirs = cap;
-	}
-	m->dirs[0] = NODE_ROOT;
-	*ret_parent = m->dirs[depth];
-	*ret_name = name;
-	if (is_dir)
-		m->dirs[depth + 1] = node;
 	return 0;
 }
 
@@ -215,7 +185,7 @@ static int tree_each(const char *path, size_t len, const struct index_node *n, u
 		m->inside = 0;
 	if (m->inside)
 		return tree_add_inside(m, n->id);
-	r = tree_parent(m, path, len, n->id, n->n.type == NODE_TYPE_DIRECTORY, &parent, &name);
+	r = index_walk_parent(&m->dirs, path, len, n->id, &parent, &name);
 	if (r < 0)
 		return r;
 	copy = m->names + m->names_used;
@@ -283,7 +253,7 @@ out:
 		wire_attr_scratch_done(&m->scratch[i]);
 	buf_done(&m->out);
 	had_done(&m->had);
-	free(m->dirs);
+	free(m->dirs.nodes);
 	free(m);
 	return r;
 }

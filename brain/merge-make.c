@@ -95,9 +95,8 @@ struct walk {
 	struct merging *g;
 	enum merge_side side;
 	uint64_t at;
-	size_t mark;	/* WAS: index behind that of the merge that took this tree; 0: the fork's */
-	uint64_t *dirs; /* node ids of the path's directories */
-	size_t cap_dirs;
+	size_t mark; /* WAS: index behind that of the merge that took this tree; 0: the fork's */
+	struct index_walk_dirs dirs;
 };
 
 /* Which merge was the last that took what is at this path? Index + 1; 0: none did. */
@@ -117,33 +116,6 @@ static bool leads_to(const struct merge_past *p, size_t mark, const char *path, 
 	return scope_of(m->paths, m->n_paths, path, len) != SCOPE_OUT;
 }
 
-static int walk_depth(struct walk *w, const char *path, size_t len, uint64_t node, size_t *ret_name,
-		      uint64_t *ret_parent)
-{
-	size_t depth = 0, name = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (path[i] == '/') {
-			depth++;
-			name = i + 1;
-		}
-	}
-	if (depth + 2 > w->cap_dirs) {
-		size_t cap = (depth + 2) * 2;
-		uint64_t *p = reallocarray(w->dirs, cap, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		w->dirs = p;
-		w->cap_dirs = cap;
-	}
-	w->dirs[0] = NODE_ROOT;
-	w->dirs[depth + 1] = node;
-	*ret_name = name;
-	*ret_parent = w->dirs[depth];
-	return 0;
-}
-
 static int walked(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
 		  void *userdata)
 {
@@ -155,7 +127,7 @@ static int walked(const char *path, size_t len, const struct index_node *n, uint
 	int r;
 
 	(void)same_as;
-	r = walk_depth(w, path, len, node, &name, &parent);
+	r = index_walk_parent(&w->dirs, path, len, node, &parent, &name);
 	if (r < 0)
 		return r;
 	if (scope == SCOPE_OUT)
@@ -179,7 +151,7 @@ static int add_tree(struct merging *g, enum merge_side side, uint64_t at, size_t
 	struct walk w = {.g = g, .side = side, .at = at, .mark = mark};
 	int r = index_walk(g->t, NODE_ROOT, at, walked, &w);
 
-	free(w.dirs);
+	free(w.dirs.nodes);
 	return r;
 }
 

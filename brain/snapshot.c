@@ -26,8 +26,7 @@ struct snapshot {
 	struct env *f;
 	struct change_op ops[CHANGE_OPS_MAX];
 	size_t n;
-	uint64_t *dirs; /* node ids of the path's directories */
-	size_t cap_dirs;
+	struct index_walk_dirs dirs;
 	char names[CHANGE_OPS_MAX][NODE_NAME_MAX + 1];
 };
 
@@ -65,26 +64,13 @@ static int each(const char *path, size_t len, const struct index_node *n, uint32
 {
 	struct snapshot *s = userdata;
 	struct change_op *op;
-	size_t depth = 0, name = 0;
+	uint64_t parent;
+	size_t name;
 	int r;
 
-	for (size_t i = 0; i < len; i++) {
-		if (path[i] == '/') {
-			depth++;
-			name = i + 1;
-		}
-	}
-	if (depth + 2 > s->cap_dirs) {
-		size_t cap = (depth + 2) * 2;
-		uint64_t *p = reallocarray(s->dirs, cap, sizeof(*p));
-
-		if (!p)
-			return -ENOMEM;
-		s->dirs = p;
-		s->cap_dirs = cap;
-	}
-	s->dirs[0] = NODE_ROOT;
-	s->dirs[depth + 1] = n->id;
+	r = index_walk_parent(&s->dirs, path, len, n->id, &parent, &name);
+	if (r < 0)
+		return r;
 	if (s->n + 2 > CHANGE_OPS_MAX) {
 		r = flush(s, 0);
 		if (r < 0)
@@ -96,7 +82,7 @@ static int each(const char *path, size_t len, const struct index_node *n, uint32
 	op = &s->ops[s->n];
 	*op = (struct change_op){.kind = CHANGE_LINK,
 				 .node = n->id,
-				 .parent = s->dirs[depth],
+				 .parent = parent,
 				 .name = s->names[s->n],
 				 .name_len = (uint16_t)(len - name)};
 	s->n++;
@@ -129,7 +115,7 @@ int snapshot_take(struct env *f, struct env *parent, uint64_t seq, uint64_t numb
 		r = flush(s, number);
 	}
 	index_read_end(t);
-	free(s->dirs);
+	free(s->dirs.nodes);
 	free(s);
 	return r;
 }

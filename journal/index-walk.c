@@ -380,6 +380,33 @@ int index_walk(struct index_txn *t, uint64_t from_node, uint64_t at, index_walk_
 	return MIN(r, 0);
 }
 
+int index_walk_parent(struct index_walk_dirs *d, const char *path, size_t len, uint64_t node,
+		      uint64_t *ret_parent, size_t *ret_name)
+{
+	size_t depth = 0, name = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		if (path[i] == '/') {
+			depth++;
+			name = i + 1;
+		}
+	}
+	if (depth + 2 > d->cap) {
+		size_t cap = (depth + 2) * 2;
+		uint64_t *p = reallocarray(d->nodes, cap, sizeof(*p));
+
+		if (!p)
+			return -ENOMEM;
+		d->nodes = p;
+		d->cap = cap;
+	}
+	d->nodes[0] = NODE_ROOT;
+	d->nodes[depth + 1] = node;
+	*ret_parent = d->nodes[depth];
+	*ret_name = name;
+	return 0;
+}
+
 static int hash_entry(const char *path, size_t len, const struct index_node *n, uint32_t same_as,
 		      void *userdata)
 {

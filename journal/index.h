@@ -169,6 +169,14 @@ typedef int (*index_walk_fn)(const char *path, size_t len, const struct index_no
 			     uint32_t same_as, void *userdata);
 int index_walk(struct index_txn *t, uint64_t from_node, uint64_t at, index_walk_fn each,
 	       void *userdata);
+/* Which directory an entry of a walk from the root is in, told each in its order. *ret_name: where
+ * in the path its name begins. `nodes` is the caller's to free. */
+struct index_walk_dirs {
+	uint64_t *nodes;
+	size_t cap;
+};
+int index_walk_parent(struct index_walk_dirs *d, const char *path, size_t len, uint64_t node,
+		      uint64_t *ret_parent, size_t *ret_name);
 int index_tree_hash(struct index_txn *t, uint64_t at, uint32_t mask, uint8_t content[SHA256_BYTES],
 		    uint8_t full[SHA256_BYTES]);
 
