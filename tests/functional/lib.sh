@@ -203,6 +203,13 @@ stop_bg() {
 	wait "$pid" 2>/dev/null || true
 }
 
+# now_say FILE WORD...: what LIMB_FAULT_NOW=FILE (base/fault.h) says from here on
+now_say() {
+	local file=$1
+	shift
+	printf '%-1023s\n' "$*" 1<>"$file"
+}
+
 # refute COMMAND...: that it fails, is what must hold. (A line "! COMMAND" never ends a test: set -e
 # looks away.) Behind a pipe: what comes must not be what COMMAND looks for.
 refute() {

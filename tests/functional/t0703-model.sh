@@ -155,20 +155,14 @@ go_on() {
 	[ ${#waiting[@]} = 0 ] || wait "${waiting[@]}"
 	waiting=()
 }
-# now_say FILE WORD...: over what it said
-now_say() {
-	local file=$1
-	shift
-	printf '%-1023s\n' "$*" 1<>"$file"
-}
 now_over() {
-	now_say "$T/now.far.$1" ''
+	now_say "$T/now.far.$1"
 	# A round that failed is for ever.
 	grep -q '^log' "$T/now.brain" || {
-		now_say "$T/now.brain" ''
+		now_say "$T/now.brain"
 		return
 	}
-	now_say "$T/now.brain" ''
+	now_say "$T/now.brain"
 	kill_one "$1" limbd
 }
 tree_sha256() {
@@ -230,8 +224,8 @@ is_quiet() {
 run_script() {
 	local - name=$1 file=$2 root r=0 who rest stalled='' waiting=()
 	set +ex
-	now_say "$T/now.far.$name" ''
-	now_say "$T/now.brain" ''
+	now_say "$T/now.far.$name"
+	now_say "$T/now.brain"
 	echo "export LIMB_FAULT_NOW='$T/now.far.$name'" >"$T/far/$name.rc"
 	away_create "$name" || return 1
 	root=$(away_root "$name")
@@ -350,7 +344,7 @@ elif [ -z "${MODEL_SEEDS+set}" ]; then
 	! grep -q '^not ok [0-9]* - nothing' worker.* || test_result 'not ok' 'nothing is left behind by one'
 	test_done
 fi
-now_say "$T/now.brain" ''
+now_say "$T/now.brain"
 export LIMB_FAULT_NOW=$T/now.brain
 brain_up
 unset LIMB_FAULT_NOW

@@ -8,10 +8,7 @@ allow_error 'limbd: error: environment .*(cannot|nothing more is taken)'
 export LIMB_ANEW_MS=200
 
 now=$T/now
-now_say() {
-	printf '%-1023s\n' "$*" 1<>"$now"
-}
-now_say ""
+now_say "$now"
 export LIMB_FAULT_NOW=$now
 brain_up
 unset LIMB_FAULT_NOW
@@ -24,16 +21,16 @@ for point in log.append log.sync pack.sync; do
 	test_expect "no space at $point, then there is: what came meanwhile is taken" '
 		echo before >"$R/before"
 		wait_for "limb sync f"
-		now_say "'$point':error=ENOSPC"
+		now_say "$now" "'$point':error=ENOSPC"
 		echo first >"$R/x.new"
 		mv "$R/x.new" "$R/x"
 		wait_for "status_of f .reasons[].code | grep -qx no_space"
-		! limb sync f --timeout 2
+		refute limb sync f --timeout 2
 		# Other changes than those that its log may have.
 		echo second >"$R/y.new"
 		mv "$R/y.new" "$R/x"
 		echo third >"$R/z"
-		now_say ""
+		now_say "$now"
 		wait_for "limb sync f"
 		verify_equal f
 		test "$(limb cp f:x -)" = second
