@@ -23,6 +23,7 @@ enum {
 	REFILL_MAX_MS = 30 * 1000, /* a job that comes does not wait for it */
 	FAILURES_MAX = 5,
 	ORPHANS_MS = 20,
+	LOST_MAX_MS = 5000, /* something sleeps in the kernel: its end is told all the same */
 	SPAWNER_END_MS = 2000,
 	JOBS_LISTED_MAX = 100000,
 };
@@ -413,37 +414,62 @@ static void on_link(uv_poll_t *h, int status, int events)
 
 /* ---- holders that are gone ---- */
 
-/* What the record says, now that nobody writes it any more. */
-static void holder_died(struct job *j)
+/* The spawner kills what was below the holder; unless that died, too. True when nothing of it
+ * runs any more. */
+static bool job_is_over(struct job *j)
 {
-	Limbwire__JobExit *exit = j->record >= 0 ? record_read(j->record, j->id, RECORD_END) : NULL;
+	Limbwire__JobStarted *begin;
+
+	if (j->pid == 0 && j->record >= 0) {
+		begin = record_read(j->record, j->id, RECORD_BEGIN);
+		j->pid = begin ? begin->pid : 0;
+		limbwire__job_started__free_unpacked(begin, NULL);
+	}
+	if (j->lost_ms == 0)
+		j->lost_ms = clock_mono_ms();
+	return j->pid == 0 || proc_kill_session((pid_t)j->pid, "LIMB_JOB", j->id) != -EAGAIN ||
+	       clock_mono_ms() - j->lost_ms > LOST_MAX_MS;
+}
+
+static Limbwire__JobExit *unknown_exit(const struct job *j)
+{
+	Limbwire__JobExit *exit = malloc(sizeof(*exit));
 	struct stat st;
 	char path[sizeof(j->id) + 16];
 
+	if (!exit)
+		return NULL;
+	limbwire__job_exit__init(exit);
+	exit->job = strdup(j->id);
+	exit->unknown = true;
+	exit->ended_ns = clock_real_ns();
+	for (unsigned i = 0; i < 2; i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", j->id, i == 0 ? "stdout" : "stderr");
+		if (fstatat(j->jobs->jobs_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			st.st_size = 0;
+		*(i == 0 ? &exit->stdout_bytes : &exit->stderr_bytes) =
+			MAX((uint64_t)st.st_size, j->total[i]);
+	}
+	return exit;
+}
+
+/* What the record says, now that nobody writes it any more; false: to be called again. */
+static bool holder_died(struct job *j)
+{
+	Limbwire__JobExit *exit = j->record >= 0 ? record_read(j->record, j->id, RECORD_END) : NULL;
+
 	if (!exit) {
+		if (!job_is_over(j))
+			return false;
 		log_warning("the holder of job '%s' died: its end is unknown", j->id);
-		/* The spawner has killed what was below it; unless that died, too. */
-		if (j->pid > 0)
-			(void)proc_kill_session((pid_t)j->pid, "LIMB_JOB", j->id);
-		exit = malloc(sizeof(*exit));
+		exit = unknown_exit(j);
 		if (!exit)
-			return;
-		limbwire__job_exit__init(exit);
-		exit->job = strdup(j->id);
-		exit->unknown = true;
-		exit->ended_ns = clock_real_ns();
-		for (unsigned i = 0; i < 2; i++) {
-			(void)snprintf(path, sizeof(path), "%s/%s", j->id,
-				       i == 0 ? "stdout" : "stderr");
-			if (fstatat(j->jobs->jobs_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-				st.st_size = 0;
-			*(i == 0 ? &exit->stdout_bytes : &exit->stderr_bytes) =
-				MAX((uint64_t)st.st_size, j->total[i]);
-		}
+			return false;
 	}
 	if (j->request != 0)
 		job_answer_started(j, take_request(j));
 	job_ended(j, exit);
+	return true;
 }
 
 /* Jobs without a link: their holder comes back, or its lock is free. A holder's socket
@@ -463,8 +489,8 @@ static void on_orphans(uv_timer_t *h)
 		}
 		if (j->forgotten)
 			job_forget(j);
-		else if (!j->exit)
-			holder_died(j);
+		else if (!j->exit && !holder_died(j))
+			any = true;
 	}
 	if (js->stopped && jobs_held(js) == 0) {
 		void (*stopped)(void *userdata) = take_ptr(&js->stopped);

@@ -54,6 +54,7 @@ struct job {
 	int error;		  /* JOB_FAILED: errno */
 	char detail[64];
 	uint32_t pid, holder_pid;
+	uint64_t lost_ms; /* since when its holder is known to be gone */
 
 	int fds[2]; /* stdout, stderr; -1: not opened yet */
 	int record;

@@ -18,6 +18,7 @@ enum {
 	PASS_PAUSE_NS = 500 * 1000,
 	STANDING_PASSES = 2,
 	WAITING_PASSES = 40,
+	KILL_PASSES = 20,
 	DEPTH_MAX = 4096, /* a parent chain that is longer has changed under us */
 	ENVIRON_MAX = 4 << 20,
 };
@@ -205,24 +206,66 @@ static bool environ_has(const struct buf *b, const char *name, const char *value
 	return false;
 }
 
+/* Whose environment cannot be seen (-EAGAIN) may be in the midst of exec: its descriptors are closed
+ * by then, and the new environment is not there yet. */
+static int has_mark(pid_t pid, const char *name, const char *value)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(ENVIRON_MAX);
+	char path[40];
+	int r;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	r = file_read(AT_FDCWD, path, &b);
+	if (r == -ENOENT || r == -ESRCH)
+		return 0;
+	if (r < 0 || buf_len(&b) == 0)
+		return -EAGAIN;
+	return environ_has(&b, name, value);
+}
+
+/* Keeps of the list those of the session that live; the count. */
+static size_t keep_session(struct proc *list, size_t n, pid_t session)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (list[i].session == session && list[i].state != 'Z' && list[i].state != 'X')
+			list[kept++] = list[i];
+	}
+	return kept;
+}
+
 int proc_kill_session(pid_t session, const char *name, const char *value)
 {
-	cleanup_free struct proc *list = NULL;
-	size_t n = 0;
-	int r, count = 0;
+	struct timespec pause = {0, PASS_PAUSE_NS};
+	unsigned quiet = 0;
+	bool ours = false;
 
-	r = proc_list(&list, &n);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < n; i++) {
-		_cleanup_(buf_done) struct buf b = BUF_INIT(ENVIRON_MAX);
-		char path[40];
+	for (unsigned pass = 0; pass < KILL_PASSES; pass++) {
+		cleanup_free struct proc *list = NULL;
+		bool unseen = false;
+		size_t n = 0;
+		int r;
 
-		(void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)list[i].pid);
-		if (list[i].session != session || file_read(AT_FDCWD, path, &b) < 0)
-			continue;
-		if (environ_has(&b, name, value) && kill(list[i].pid, SIGKILL) == 0)
-			count++;
+		r = proc_list(&list, &n);
+		if (r < 0)
+			return r;
+		n = keep_session(list, n, session);
+		/* Its number is nobody else's while any of it lives: one mark is enough for all. */
+		for (size_t i = 0; i < n && !ours; i++) {
+			r = has_mark(list[i].pid, name, value);
+			ours = r > 0;
+			unseen |= r < 0;
+		}
+		if (!ours && n > 0)
+			return unseen ? -EAGAIN : 0;
+		for (size_t i = 0; i < n; i++)
+			(void)kill(list[i].pid, SIGKILL);
+		quiet = n > 0 ? 0 : quiet + 1;
+		if (quiet >= STANDING_PASSES)
+			return 0;
+		if (n > 0)
+			(void)nanosleep(&pause, NULL);
 	}
-	return count;
+	return -EAGAIN;
 }

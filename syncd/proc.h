@@ -28,8 +28,9 @@ bool proc_below(const struct proc *list, size_t n, pid_t pid, pid_t ancestor);
  * SIGKILL reach those, too, that are forked meanwhile, and SIGSTOP is waited for: -EAGAIN if that
  * has no end (half a second and more). */
 int proc_signal_tree(pid_t root, int sig);
-/* SIGKILL to what is in that session and has NAME=value in the environment that it was started
- * with: a number alone may be somebody else's by now. */
+/* SIGKILL to that session if any of it has NAME=value in the environment that it was started with: a
+ * number alone may be somebody else's by now. 0 when nothing of it is left (or it is not ours);
+ * -EAGAIN: something still ends, or begins and cannot be told yet: to be called again. */
 int proc_kill_session(pid_t session, const char *name, const char *value);
 
 #endif

@@ -1,10 +1,11 @@
-/* Whole trees of processes get a signal, those that fork meanwhile, too. */
+/* Whole trees and sessions of processes get a signal, those that fork meanwhile, too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -15,7 +16,7 @@
 #include "base/util.h"
 #include "syncd/proc.h"
 
-enum { ROUNDS = 10, FORKERS = 3, CHILDREN = 100, DEADLINE_MS = 60000 };
+enum { ROUNDS = 10, SESSIONS = 100, FORKERS = 3, CHILDREN = 100, DEADLINE_MS = 60000 };
 
 /* Forks for as long as it may; what it forks sleeps, and is gone in the end whatever happens. */
 static void fork_on(void)
@@ -77,10 +78,86 @@ static void what_forks_meanwhile_is_stopped_too(void **state)
 	}
 }
 
+/* A shell in a session of its own, returned as soon as exec has closed its descriptors: it has not
+ * got its environment yet, most of the time, and is going to fork. */
+static pid_t start_session(const char *mark)
+{
+	char *argv[] = {(char *)"sh", (char *)"-c", (char *)"sleep 60; true", NULL};
+	char *envp[] = {(char *)"PATH=/usr/bin:/bin", (char *)mark, NULL};
+	pid_t pid;
+	int p[2];
+	char c;
+
+	assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+	pid = vfork();
+	if (pid == 0) {
+		(void)setsid();
+		(void)execve("/bin/sh", argv, envp);
+		_exit(127);
+	}
+	assert_true(pid > 0);
+	(void)close(p[1]);
+	assert_int_equal(read(p[0], &c, 1), 0);
+	(void)close(p[0]);
+	return pid;
+}
+
+static unsigned running_in(pid_t session)
+{
+	cleanup_free struct proc *list = NULL;
+	size_t n;
+	unsigned count = 0;
+
+	assert_int_equal(proc_list(&list, &n), 0);
+	for (size_t i = 0; i < n; i++)
+		count += list[i].session == session && !strchr("ZX", list[i].state);
+	return count;
+}
+
+static void kill_session(pid_t session, const char *value)
+{
+	uint64_t end = clock_mono_ms() + DEADLINE_MS;
+	int r;
+
+	while ((r = proc_kill_session(session, "MARK", value)) == -EAGAIN && clock_mono_ms() < end)
+		(void)usleep(1000);
+	assert_int_equal(r, 0);
+}
+
+static void a_session_is_killed_that_has_just_begun(void **state)
+{
+	(void)state;
+	assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+	for (unsigned i = 0; i < SESSIONS; i++) {
+		pid_t pid = start_session("MARK=ours");
+
+		(void)usleep(30 * i);
+		kill_session(pid, "ours");
+		assert_int_equal(running_in(pid), 0);
+		while (waitpid(-1, NULL, 0) > 0)
+			;
+	}
+}
+
+static void the_session_of_another_is_left(void **state)
+{
+	pid_t pid = start_session("MARK=theirs");
+
+	(void)state;
+	kill_session(pid, "ours");
+	assert_true(running_in(pid) > 0);
+	kill_session(pid, "theirs");
+	assert_int_equal(running_in(pid), 0);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_forks_meanwhile_is_stopped_too),
+		cmocka_unit_test(a_session_is_killed_that_has_just_begun),
+		cmocka_unit_test(the_session_of_another_is_left),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
