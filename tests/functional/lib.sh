@@ -210,13 +210,23 @@ now_say() {
 	printf '%-1023s\n' "$*" 1<>"$file"
 }
 
-# refute COMMAND...: that it fails, is what must hold. (A line "! COMMAND" never ends a test: set -e
-# looks away.) Behind a pipe: what comes must not be what COMMAND looks for.
+# refute COMMAND...: that it says no, is what must hold. (A line "! COMMAND" never ends a test: set -e
+# looks away.) Behind a pipe: what comes must not be what COMMAND looks for. One that could not be
+# run, was killed, or had not what it compares has said nothing.
 refute() {
-	if "$@"; then
-		echo "refute: this went well: $*"
+	local r=0
+	"$@" || r=$?
+	case $1:$r in
+	*:0)
+		echo "refute: this went well: $*" >&2
 		return 1
-	fi
+		;;
+	grep:1 | cmp:1 | diff:1) ;;
+	grep:* | cmp:* | diff:* | *:126 | *:127 | *:1[3-9]?)
+		echo "refute: status $r is no answer: $*" >&2
+		return 1
+		;;
+	esac
 }
 
 # A zombie whose parent has not looked yet is gone, too. (No program is started: this is

@@ -103,7 +103,7 @@ test_expect 'init starts the daemon, and starts it again' '
 
 test_expect 'init reaps what nobody else does' '
 	inside /bin/busybox sh -c "(/bin/busybox sleep 0.1 &) ; (/bin/busybox sleep 0.2 &)"
-	wait_for "! inside /bin/busybox ps -o stat,comm | grep sleep"
+	wait_for "inside /bin/busybox ps -o stat,comm | refute grep sleep"
 '
 
 test_expect 'a second daemon gives way' '

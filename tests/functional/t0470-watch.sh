@@ -53,7 +53,7 @@ test_expect 'what is made, written, renamed, removed and changed is told as it h
 	test "$(grep -c "^rename" got)" = 1
 	test "$(grep -n "^create - d directory" got | cut -d: -f1)" -lt "$(grep -n "^rename" got | cut -d: -f1)"
 	jq -es "all(.[]; .origin == \"environment\" and .incarnation >= 1 and (.at | test(\"Z$\"))) and (map(.seq) | . == sort)" events
-	! grep resync got
+	refute grep resync got
 	kill -INT "$(cat live.pid)"
 	wait_for "test_gone $(cat live.pid)"
 	test ! -s live.err

@@ -152,7 +152,7 @@ test_expect 'one ns, one mode bit, one byte of an attribute: full changes; a fli
 	chmod 0654 "$root/mode0755"
 	content >c.4
 	test "$(cat f.[0-3] | sort -u | wc -l)" = 4
-	! cmp c.0 c.4
+	refute cmp c.0 c.4
 '
 
 test_expect 'verify of some paths is of these, with what is beneath them' '
@@ -240,7 +240,7 @@ test_expect 'B26 names are exact in JSON, and no name makes a line of its own' '
 	jq -e "any(.entries[]; .name == \"new\\nline\")" ls
 	limb ls again: >plain
 	test "$(wc -l <plain)" -le "$(jq "(.entries | length) + 1" ls)"
-	! grep -a "$(printf "\033")" plain
+	refute grep -a "$(printf "\033")" plain
 	limb ls again: -z | tr "\\0" "\\n" | grep -aqx "$(printf "\377\376")"
 '
 

@@ -53,8 +53,8 @@ test_expect 'roots: missing, a file, /, within our state or mount, around them, 
 	done
 	ln -s "$LIMB_STATE" sly
 	refused 125 invalid_path limb create x --provider local --root "$T/sly/envs"
-	! limb create x --provider local --root "$T/root"
-	! limb create x --provider no-such-provider
+	refute limb create x --provider local --root "$T/root"
+	refute limb create x --provider no-such-provider
 	test "$(cat root/kept)" = kept
 '
 
@@ -183,7 +183,7 @@ if have root && unshare -m true 2>/dev/null; then
 			limb cp f:kept - ; limb down --stop; limb up; limb cp f:kept -; limb down --stop" >full.out 2>&1 || true
 		cat full.out
 		cat status.out
-		! grep "^sync=0" full.out
+		refute grep "^sync=0" full.out
 		test "$(grep -c "^kept\$" full.out)" = 2
 	'
 fi

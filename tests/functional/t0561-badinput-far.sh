@@ -64,7 +64,7 @@ test_expect 'files that are not there, or cannot be, are named' '
 test_expect 'a name that is no text is told byte for byte, and does not hide what is wrong' '
 	name=$(printf "odd\\377\\033[1m")
 	says 125 file_not_found "odd.xff.x1b.1m" limb ls "box:$name"
-	! grep -q "xff.*xff" err
+	refute grep -q "xff.*xff" err
 	says 125 file_not_found "odd.xff.x1b.1m" limb rm "box:$name"
 	expect_code 125 limb rm "box:$name" --json >out
 	test "$(jq -r .path_base64 out | base64 -d)" = "$name"
@@ -266,7 +266,7 @@ if have bwrap && unshare -Ur sh -c 'echo 0 >/proc/sys/user/max_user_namespaces' 
 		grep "^migrate 125" out
 		grep "^limb: cannot create .b.: .*; .*local" out
 		grep "^limb: cannot move .c.: .*it is where it was" out
-		! grep "No space left" out
+		refute grep "No space left" out
 		grep "fail *user_namespaces" out
 	'
 else

@@ -41,7 +41,7 @@ test_expect 'of a directory of limbfs nothing stays to be said' '
 	mount -t tmpfs -o size=24m none "$far"
 	at_exit "umount -q \"$far\"; true"
 	fails "o space" limb create r --provider ssh:box --from from
-	! grep "what was copied" err
+	refute grep "what was copied" err
 	umount "$far"
 	rm from/big
 '

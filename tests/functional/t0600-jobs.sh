@@ -40,7 +40,7 @@ for name in $providers; do
 		limb logs "$job" >out 2>err
 		printf "out\n<hello>\n" | cmp - out
 		printf "err\n" | cmp - err
-		! limb jobs "$name" -q | grep -x -- "$job"
+		limb jobs "$name" -q | refute grep -x -- "$job"
 		limb jobs -a --json | jq -e ".jobs[] | select(.job_id == \"$job\") | .state == \"exited\" and .exit_code == 7 and
 			.stdout_bytes == 12 and .stderr_bytes == 4 and .truncated == false and .ended_at >= .started_at and .seq > 0"
 	'

@@ -124,7 +124,7 @@ test_expect 'a job whose holder is killed is unknown, and what it said is kept' 
 	done)
 	expect_code 125 limb wait "$job" --json >out
 	jq -e ".state == \"unknown\" and .error == \"outcome_unknown\" and .stdout == \"before\\n\" and (has(\"exit_code\") | not)" out
-	wait_for "! limb ps $name --json | jq -e \".processes[] | select(.argv[0] == \\\"sleep\\\")\""
+	wait_for "limb ps $name --json | refute jq -e \".processes[] | select(.argv[0] == \\\"sleep\\\")\""
 '
 
 test_expect 'a job of an environment that vanished is unknown; it does not run again in the next one' '

@@ -21,13 +21,13 @@ for name in $providers; do
 	export name root
 
 	test_expect "$name: exec -t gives a terminal; without -t there is none" '
-		limb exec "$name" -t -- sh -c "tty; stty size; test -t 0; test -t 1; test -t 2; exit 6" </dev/null >out || r=$?
+		limb exec "$name" -t -- sh -c "tty; stty size; test -t 0 && test -t 1 && test -t 2 && exit 6" </dev/null >out || r=$?
 		test "$r" = 6
 		tr -d "\r" <out >lines
 		head -n 1 lines | grep "^/dev/"
 		test "$(tail -n 1 lines)" = "24 80"
 		limb exec "$name" -t -e TERM=vt100 --json -- sh -c "echo \$TERM; : </dev/tty" </dev/null | jq -e ".stdout == \"vt100\\r\\n\" and .exit_code == 0"
-		! limb exec "$name" -- sh -c ": </dev/tty" 2>/dev/null
+		refute limb exec "$name" -- sh -c ": </dev/tty" 2>/dev/null
 		limb jobs -a --json | jq -e ".jobs | map(.tty) | index(true) and index(false)"
 		# end of input is the terminal'\''s own
 		printf "one\n" | limb exec "$name" -t -- cat >out

@@ -72,7 +72,7 @@ test_expect 'output that comes while the line is down is there when it is up aga
 	job=$(limb exec "$name" -d -- sh -c "read -r x; seq 25000000; echo end >&2")
 	limb input "$job" --eof </dev/null >/dev/null
 	kill_9 "$(pid_of - limbd)"
-	wait_for "! pids_with seq 25000000 | grep ."
+	wait_for "test -z \"\$(pids_with seq 25000000)\""
 	limb up -q >/dev/null
 	limb wait "$job"
 	limb logs "$job" --stream stdout 2>/dev/null | tail -c 30000000 | cmp - <(seq 25000000 | tail -c 30000000)

@@ -91,7 +91,7 @@ test_expect 'tools/list: the same each time; every tool has its four hints, sche
 	jq -e "[.[] | select(.annotations.readOnlyHint and (.annotations.openWorldHint or .annotations.destructiveHint))] == []" tools
 	jq -e ".[] | select(.name == \"read_file\") | .annotations.readOnlyHint" tools
 	jq -e ".[] | select(.name == \"exec\") | .annotations | .destructiveHint and (.readOnlyHint | not)" tools
-	! grep -F "null" tools
+	refute grep -F "null" tools
 	mcp_close
 '
 
@@ -240,10 +240,10 @@ test_expect 'B78 a cancelled command ends with all that it started, without an a
 	mcp_answer 2
 	structured ".stdout == \"on\\n\""
 	request 3 ping "{}"
-	! mcp_has 1
+	refute mcp_has 1
 	limb jobs -a --json | jq -e "[.jobs[] | select(.state == \"running\")] == []"
 	mcp_close
-	! mcp_has 1
+	refute mcp_has 1
 '
 
 test_expect 'B79 at the end of its input it ends, answers first; a command that runs goes on as a job' '
@@ -255,7 +255,7 @@ test_expect 'B79 at the end of its input it ends, answers first; a command that 
 	mcp_close
 	mcp_has 1
 	structured ".stdout == \"late\\n\""
-	! mcp_has 2
+	refute mcp_has 2
 	job=$(cat "$root/job")
 	limb jobs --json | jq -e ".jobs[] | select(.job_id == \"$job\" and .state == \"running\")"
 	touch "$root/end"

@@ -357,7 +357,7 @@ test_expect 'B83 while a directory flips to a link that leads out, no write gets
 	mcp_close
 	test "$(ls -A outside)" = canary
 	test "$(cat outside/canary)" = "secret-$$"
-	! grep -aF "secret-$$" mcp.out
+	refute grep -aF "secret-$$" mcp.out
 	mcp_lines | jq -s "[.[] | select(.result.isError == false)] | length" | grep -v "^0$"
 '
 

@@ -104,7 +104,7 @@ for kind in v1 v2 v2-auto v2-modern; do
 		at again-build ".result.exit_code == 0 and .result.stdout == \" M hello.txt\\n\""
 		at migrate ".error == null and .result.equal"
 		at end ".result.exit_code == 0 and (.result.stdout | tonumber) == 2"
-		! jq -e "select(.step == \"never\")" day
+		refute jq -e "select(.step == \"never\")" day
 		verify_equal $NAME
 		test ! -s "$T/mcp.log"
 	'

@@ -123,8 +123,8 @@ test_expect 'a rule that goes: what it hid is there, as it is now' '
 	journal_names >names
 	grep -x build/deep/deeper/x names
 	grep -x only-root names
-	! grep -F .o names | grep -vx sub/wanted.o
-	! grep -x late.log names
+	grep -F .o names | refute grep -vx sub/wanted.o
+	refute grep -x late.log names
 	verify_equal box
 	rm tree/.limbignore tree/sub/.limbignore
 	wait_for "limb sync box && limb ls box:src --json | grep -F a.o"

@@ -55,7 +55,7 @@ done
 test_expect 'lie barrier-ahead: hostile, "before the changes"' '
 	begin_lie barrier-ahead
 	wait_state bad live
-	! limb sync bad --timeout 20
+	refute limb sync bad --timeout 20
 	wait_state bad hostile
 	status_of bad .reasons | grep "before the changes"
 	says_truth

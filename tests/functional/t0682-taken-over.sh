@@ -37,8 +37,8 @@ taken_over() {
 		${2:+wait_state bad hostile}
 		${2:+status_of bad .reasons | grep '$2'}
 		rm tree/brain/orders
-		! grep LEAK limbd.log
-		! limb cp bad:d/stolen -
+		refute grep LEAK limbd.log
+		refute limb cp bad:d/stolen -
 		limb start bad
 		wait_state bad live
 		test \"\$(cat limbd.pid)\" = \"\$(pid_of bad limbd)\"
@@ -56,8 +56,8 @@ test_expect 'it tries to read files: it is ended, and nothing comes of it' '
 	kill_9 "$(pid_of bad transport)"
 	wait_for -t 60 "grep -q \"rogue: refused\" limbd.log"
 	rm tree/brain/orders
-	! grep "rogue: tried" limbd.log
-	! grep LEAK limbd.log
+	refute grep "rogue: tried" limbd.log
+	refute grep LEAK limbd.log
 	limb start bad
 	wait_state bad live
 	test "$(cat limbd.pid)" = "$(pid_of bad limbd)"

@@ -153,7 +153,7 @@ test_expect 'names that are no text' '
 	saw ".path_base64 == \"$(printf "b\377\nq" | base64)\""
 	why box "$(printf "c\377")" absent 1
 	limb why box "$(printf "c\033[2Jx")" >out || true
-	! grep -q "$(printf "\033")" out
+	refute grep -q "$(printf "\033")" out
 '
 
 test_expect 'unreadable: the version before is kept, and it is said' '

@@ -17,7 +17,7 @@ limb create plain --provider local --root "$T/r2" >/dev/null
 wait_for "test -e $V/file"
 
 test_expect 'without a word in the spec nothing can be written' '
-	! touch "$T/state/mnt/plain/x"
+	refute touch "$T/state/mnt/plain/x"
 	touch "$T/state/mnt/plain/x" 2>said || true
 	grep "Read-only file system" said
 '
@@ -44,7 +44,7 @@ test_expect 'names: mkdir, rename, link, symlink, unlink, rmdir' '
 	rm "$V/link"
 	test "$(cat "$V/soft/c/x")" = x
 	test ! -e "$V/a/b"
-	! rmdir "$V/a"
+	refute rmdir "$V/a"
 	mkdir "$V/gone"
 	rmdir "$V/gone"
 	limb exec w -- true
@@ -83,10 +83,10 @@ test_expect 'links come and go, and none is taken for what somebody else made' '
 	test ! -e "$R/l2"
 '
 test_expect 'what is refused is refused cleanly' '
-	! mknod "$V/device" c 1 3
-	! mv -T "$V/file" "$V/a"
-	! mkdir "$V/file"
-	! setfattr -n user.limb.x -v y "$V/file"
+	refute mknod "$V/device" c 1 3
+	refute mv -T "$V/file" "$V/a"
+	refute mkdir "$V/file"
+	refute setfattr -n user.limb.x -v y "$V/file"
 	test "$(cat "$V/file")" = hello
 '
 test_expect 'both sides are equal' '

@@ -60,7 +60,7 @@ test_expect 'down' '
 	fill ends d
 	limb down >out
 	is_full "$T/ends/d"
-	! grep wait out
+	refute grep wait out
 	limb up >/dev/null
 	wait_state ends live
 	verify_equal ends

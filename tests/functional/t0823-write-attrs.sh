@@ -23,7 +23,7 @@ test_expect 'extended attributes are set, listed, replaced and removed' '
 	attrs "$V/file" >here
 	grep -Fx "user.new=\"two\"" here
 	test "$(wc -l <here)" = 3 # and an empty line
-	! setfattr -x user.old "$V/file"
+	refute setfattr -x user.old "$V/file"
 	limb sync w >/dev/null
 	attrs "$R/file" >there
 	diff here there
@@ -71,7 +71,7 @@ if have root && have setfacl; then
 		diff here there
 		setfacl -b "$V/acl"
 		limb sync w >/dev/null
-		! getfacl -cp "$R/acl" | grep 12345
+		getfacl -cp "$R/acl" | refute grep 12345
 	'
 else
 	test_skip 'an ACL and the mode stay in step' "$why_not"
@@ -116,7 +116,7 @@ one"
 	python3 exchange.py "$V/d1" "$V/d2/b"
 	test "$(cat "$V/d1")" = one
 	test "$(cat "$V/d2/b/a")" = two
-	! python3 exchange.py "$V/d1" "$V/missing"
+	refute python3 exchange.py "$V/d1" "$V/missing"
 	limb sync w >/dev/null
 	test "$(cat "$R/d1")" = one
 	test "$(cat "$R/d2/b/a")" = two
