@@ -48,9 +48,12 @@ test_expect 'commands go on, and what is captured is of the root' '
 	while_swapped "limb exec s -- sh -c \"echo \$n >>here\"; limb sync s --timeout 10"
 	limb sync s
 	verify_equal s
-	refute grep -r secret-of-this-machine "$LIMB_STATE/mnt/s/d" "$LIMB_STATE/mnt/s/l/sub/f" 2>/dev/null
+	refute grep -r secret-of-this-machine "$LIMB_STATE/mnt/s/d"
 	limb ls s:d/sub
-	limb cp s:d/sub/f - | refute grep secret
+	# The link is seen as it is in a view in mode work, and followed by nothing of ours.
+	for path in d/sub/f l/sub/f; do
+		{ limb cp "s:$path" - || true; } | refute grep secret
+	done
 '
 test_expect 'a rebuild into a root in which it is swapped' '
 	mkdir -p "$root/d"
