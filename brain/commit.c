@@ -424,6 +424,12 @@ int commit_drop_pack(struct env *env)
 		return 0;
 	if (c->old.fd >= 0)
 		return -EBUSY;
+	if (!c->pack.dirty && !c->running && c->n_places) {
+		/* A round has failed: its log may be there all the same, and the store was not told
+		 * where its contents are. Of a pack that is left open the next start looks. */
+		(void)close(take_fd(&c->pack.fd));
+		return 0;
+	}
 	if (!c->pack.dirty && !c->running) {
 		pack_close(c, &c->pack);
 		return 0;

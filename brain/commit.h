@@ -47,7 +47,7 @@ int commit_wait(struct env *env, commit_fn fn, void *userdata);
 /* The pack that limb-ingest fills now: its id and a descriptor to sync. */
 int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd);
 int commit_pack_id(const struct env *env, uint8_t ret_id[16]); /* -EPROTO: there is none */
-int commit_drop_pack(struct env *env); /* seals it; after the round that needs it */
+int commit_drop_pack(struct env *env); /* seals it; after the round that needs it, if that does */
 /* Has its pack something in it, and for so long nothing more came? Asked again after as long. */
 bool commit_pack_quiet(struct env *env, uint64_t quiet_ms);
 
