@@ -31,6 +31,7 @@ test_name=${0##*/}
 test_name=${test_name%.sh}
 test_count=0
 test_failed=0
+test_began=$SECONDS
 test_finished=
 test_at_exit=()
 test_allowed='^$'
@@ -52,10 +53,14 @@ comment() {
 	sed 's/^/# /'
 }
 
+# What takes long says so: a script's time is of few of its tests.
 test_result() {
+	local took=$((SECONDS - test_began))
 	test_count=$((test_count + 1))
 	[ "$1" = ok ] || test_failed=$((test_failed + 1))
+	[ "$took" -lt 2 ] || echo "# $took s"
 	echo "$1 $test_count - $2"
+	test_began=$SECONDS
 }
 
 # test_expect NAME CODE

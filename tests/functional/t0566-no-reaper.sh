@@ -32,7 +32,8 @@ END
 	pid=$!
 	wait_for -t 110 "[ -s status ]"
 	cat life.log
-	kill $pid
+	# unshare ignores TERM while its child is there.
+	kill -KILL $pid
 	wait $pid || true
 	test "$(cat status)" = 0
 '
