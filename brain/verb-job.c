@@ -10,7 +10,8 @@
 enum {
 	LIST_MAX = 1000,
 	MAX_OUTPUT = 1 << 20,
-	INPUT_MS = 60000, /* for the environment to have it */
+	INPUT_MS = 60000,    /* for the environment to have it */
+	LAST_WORD_MS = 3000, /* for a client to say that what ended the job was all */
 };
 
 static struct job *call_job(struct call *call)
@@ -313,11 +314,20 @@ static void given_consider(struct given *g)
 				(json_int_t)bytes));
 }
 
+static void given_on_over(uv_timer_t *t)
+{
+	given_fail(container_of(t, struct given, timer), "conflict", "logs", "has ended");
+}
+
 static void given_on_job(struct job_watch *w, enum job_event event)
 {
 	struct given *g = container_of(w, struct given, watch);
 
-	if (event == JOB_GONE || event == JOB_OVER)
+	/* It has all that was said, and ended by that maybe: that there is no more may be on its
+	 * way from the client. */
+	if (event == JOB_OVER && g->bytes && job_input_waiting(w->job) == 0)
+		(void)uv_timer_start(&g->timer, given_on_over, LAST_WORD_MS, 0);
+	else if (event == JOB_GONE || event == JOB_OVER)
 		given_fail(g, "conflict", "logs", "has ended");
 	else
 		given_consider(g);
@@ -332,6 +342,8 @@ static void given_on_stdin(struct call *call, const void *data, size_t n, bool e
 		return;
 	g->all = eof;
 	r = n || (eof && g->eof) ? job_input(g->watch.job, data, n, eof && g->eof) : 0;
+	if (r == -EPIPE && n == 0) /* its end is nothing that one that has ended lacks */
+		r = 0;
 	if (r < 0) {
 		given_fail(g, r == -EPIPE ? "conflict" : "quota_exceeded", NULL,
 			   r == -EPIPE ? "reads no more input" : "does not take so much at once");

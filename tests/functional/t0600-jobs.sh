@@ -15,6 +15,7 @@ restart() {
 }
 
 brain_up
+mkfifo fifo
 for name in $providers; do
 	limb create "$name" --provider "$name" >/dev/null || test_result 'not ok' "create $name"
 	export name
@@ -43,6 +44,21 @@ for name in $providers; do
 		limb jobs "$name" -q | refute grep -x -- "$job"
 		limb jobs -a --json | jq -e ".jobs[] | select(.job_id == \"$job\") | .state == \"exited\" and .exit_code == 7 and
 			.stdout_bytes == 12 and .stderr_bytes == 4 and .truncated == false and .ended_at >= .started_at and .seq > 0"
+	'
+
+	test_expect "$name: what ended a job was input; what comes after it is refused" '
+		job=$(job_of "$name" sh -c "read -r x")
+		{ echo hello; limb wait "$job" >/dev/null; } | limb input "$job" --eof --json >input
+		jq -e ".accepted_bytes == 6" input
+		job=$(job_of "$name" sh -c "read -r x")
+		{ echo hello; limb wait "$job" >/dev/null; echo more; } >fifo &
+		expect_code 125 limb input "$job" <fifo 2>err
+		grep "reads no more input" err
+		job=$(job_of "$name" sh -c "read -r x")
+		{ echo hello; limb wait "$job" >/dev/null; wait_for "grep -q \"has ended\" err"; } >fifo &
+		: >err
+		expect_code 125 limb input "$job" <fifo 2>err
+		grep "has ended" err
 	'
 
 	test_expect "$name: signal reaches the command; what has ended takes neither signal nor input" '
