@@ -72,6 +72,7 @@ struct brain {
 	struct past *past;	 /* NULL: not started, or ended */
 	unsigned past_failures;	 /* limb-fs of past views that ended, one after the other */
 	uv_check_t commit_check; /* starts group commits once per loop turn */
+	uv_timer_t commit_timer; /* for those that gather */
 	void (*stopped)(struct brain *b);
 };
 

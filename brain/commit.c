@@ -15,6 +15,11 @@ enum {
 	PLACES_MAX = 1 << 20,
 	PACK_FILL_BYTES = 1 << 20, /* zeros kept ahead of a pack's end */
 	PACK_FILL_LOW = 256 << 10,
+	/* A round costs two syncs and a page of each table for nearly every content in it.  So
+	 * after one that had much the next gathers for a moment, unless somebody waits. */
+	MUCH = 16, /* changes and places */
+	GATHER_MS = 40,
+	GATHER_MAX = 8192,
 };
 
 /* Someone who waits for a sequence, or a record that waits for its round. */
@@ -51,6 +56,10 @@ struct commit {
 	struct pack pack;
 	struct pack old; /* being closed */
 	bool txn, dirty, running, failed;
+	bool awaited;	   /* somebody waits for the round to come */
+	bool much;	   /* the last one had much */
+	size_t gathered;   /* for the one to come */
+	uint64_t ended_ms; /* when the last one ended */
 
 	/* the round that runs; helper threads read these only */
 	uv_work_t log_work, pack_work;
@@ -246,10 +255,11 @@ int commit_submit(struct env *env, enum record_type type, Limb__Record *rec, com
 	w->fn = fn;
 	w->userdata = userdata;
 	wqueue_push(&c->queued, w);
+	c->awaited = true;
 	return 0;
 }
 
-int commit_wait(struct env *env, commit_fn fn, void *userdata)
+int commit_tell(struct env *env, commit_fn fn, void *userdata)
 {
 	struct commit *c = env->commit;
 	struct waiter *w;
@@ -264,6 +274,15 @@ int commit_wait(struct env *env, commit_fn fn, void *userdata)
 	/* Behind the records that are queued, or among those that wait. */
 	wqueue_push(&c->queued, w);
 	return 0;
+}
+
+int commit_wait(struct env *env, commit_fn fn, void *userdata)
+{
+	int r = commit_tell(env, fn, userdata);
+
+	if (r == 0)
+		env->commit->awaited = true;
+	return r;
 }
 
 int commit_change(struct env *env, const struct change *ch, uint64_t *ret_seq, const char **ret_why)
@@ -295,6 +314,7 @@ int commit_change(struct env *env, const struct change *ch, uint64_t *ret_seq, c
 		return r;
 	}
 	c->dirty = true;
+	c->gathered++;
 	*ret_seq = seq;
 	return 0;
 }
@@ -330,6 +350,7 @@ int commit_places(struct env *env, const struct entry_place *places, size_t n, u
 	c->pack.quiet_since_ms = clock_mono_ms();
 	c->pack.dirty = true;
 	c->dirty = true;
+	c->gathered += n;
 	return 0;
 }
 
@@ -437,7 +458,7 @@ int commit_drop_pack(struct env *env)
 	c->old = c->pack;
 	c->old.closing = true;
 	c->pack.fd = -1;
-	c->dirty = true;
+	c->dirty = c->awaited = true;
 	return 0;
 }
 
@@ -524,6 +545,7 @@ static void round_publish(struct commit *c)
 		pack_close(c, &c->old);
 out:
 	c->running = false;
+	c->ended_ms = clock_mono_ms();
 	if (r < 0) {
 		tell(&c->waiting, r);
 		tell(&c->queued, r);
@@ -595,7 +617,9 @@ static void round_start(struct commit *c)
 	}
 	c->pack.dirty = false;
 	c->pack_result = 0;
-	c->dirty = false;
+	c->dirty = c->awaited = false;
+	c->much = c->gathered >= MUCH;
+	c->gathered = 0;
 	c->running = true;
 	atomic_store(&env->brain->last_round_ms, clock_mono_ms());
 	c->works = with_pack ? 2 : 1;
@@ -604,6 +628,24 @@ static void round_start(struct commit *c)
 	(void)uv_queue_work(env->brain->loop, &c->log_work, round_log, round_done);
 	if (with_pack)
 		(void)uv_queue_work(env->brain->loop, &c->pack_work, round_pack, round_done);
+}
+
+static void gathered(uv_timer_t *t)
+{
+	(void)t; /* the loop's turn kicks all */
+}
+
+static bool gathers(struct commit *c)
+{
+	struct brain *b = c->env->brain;
+	uint64_t now_ms = clock_mono_ms(), until_ms = c->ended_ms + GATHER_MS;
+
+	if (!c->much || c->awaited || c->gathered >= GATHER_MAX || now_ms >= until_ms ||
+	    b->stopping)
+		return false;
+	if (!uv_is_active((uv_handle_t *)&b->commit_timer))
+		(void)uv_timer_start(&b->commit_timer, gathered, until_ms - now_ms, 0);
+	return true;
 }
 
 static void commit_kick(struct env *env)
@@ -616,7 +658,7 @@ static void commit_kick(struct env *env)
 		tell(&c->queued, -EIO);
 		return;
 	}
-	if (!c->dirty && !c->queued.head)
+	if ((!c->dirty && !c->queued.head) || gathers(c))
 		return;
 	if (round_append_queued(c) < 0) {
 		tell(&c->waiting, -EIO);

@@ -6,6 +6,7 @@
  *	commit_change(env, &change, &seq)		not while commit_busy()
  *	commit_places(env, ...)				content written to the pack
  *	commit_wait(env, fn, ud)			all so far is durable
+ *	commit_tell(env, fn, ud)			the same, but it does not hurry
  *
  * A round: what was appended is written; log and pack are synced in parallel by
  * helper threads; then places go to the store's table, the index transaction
@@ -43,6 +44,8 @@ int commit_prepare(struct env *env);
 int commit_change(struct env *env, const struct change *c, uint64_t *ret_seq, const char **ret_why);
 int commit_places(struct env *env, const struct entry_place *places, size_t n, uint64_t pack_end);
 int commit_wait(struct env *env, commit_fn fn, void *userdata);
+/* The same for who can wait: after a round that had much the next gathers for a moment. */
+int commit_tell(struct env *env, commit_fn fn, void *userdata);
 
 /* The pack that limb-ingest fills now: its id and a descriptor to sync. */
 int commit_set_pack(struct env *env, const uint8_t pack_id[16], int fd);

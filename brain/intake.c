@@ -231,7 +231,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	if (r < 0)
 		return r;
 	if (!env->durable_asked) {
-		r = commit_wait(env, change_durable, env);
+		r = commit_tell(env, change_durable, env);
 		if (r == 0)
 			env->durable_asked = true;
 	}

@@ -36,6 +36,7 @@ struct link {
 	bool reading, writing, up, ending;
 	uint64_t up_ms; /* since when it is up */
 	struct buf in;
+	size_t looked; /* bytes of it that the proof has seen */
 	struct out *out_head, **out_tail;
 	size_t out_bytes;
 	uint64_t sent_bytes;

@@ -307,7 +307,7 @@ static int link_take(struct link *l, const struct entry_head *e)
 	}
 	env->last_word_ms = clock_mono_ms();
 	if (e->type == ENTRY_PLACES && !env->guest_of) {
-		r = proof_places(l->proof, env, (const struct entry_places *)e);
+		r = proof_places(l->proof, (const struct entry_places *)e);
 		if (r == -EBADMSG)
 			env_lied(env, "content that is not what it says, or is not its own");
 		if (r <= 0)
@@ -318,12 +318,21 @@ static int link_take(struct link *l, const struct entry_head *e)
 	return r < 0 ? r : 1;
 }
 
+/* The contents of a guest are not the journal's yet. */
+static void look_ahead(struct link *l)
+{
+	if (l->up && !l->env->guest_of)
+		l->looked += proof_ahead(l->proof, l->env, buf_data(&l->in) + l->looked,
+					 buf_len(&l->in) - l->looked);
+}
+
 static void link_process(struct link *l)
 {
 	struct env *env = l->env;
 	size_t taken = 0;
 	int r = 0;
 
+	look_ahead(l);
 	while (env->link == l && taken < TURN_BYTES) {
 		ssize_t whole = entry_whole(buf_data(&l->in), buf_len(&l->in));
 
@@ -335,6 +344,7 @@ static void link_process(struct link *l)
 			break;
 		buf_consume(&l->in, (size_t)whole);
 		taken += (size_t)whole;
+		l->looked -= MIN(l->looked, (size_t)whole);
 	}
 	if (env->link != l)
 		return;
@@ -342,6 +352,7 @@ static void link_process(struct link *l)
 		link_lost(env, r == -ENOTCONN ? NULL : strerror(-r));
 		return;
 	}
+	look_ahead(l);
 	if (buf_len(&l->in) == 0 && l->in.cap > IN_KEPT) {
 		buf_done(&l->in);
 		buf_init(&l->in, LINK_IN_LIMIT + LINK_READ_BYTES);

@@ -200,6 +200,7 @@ static int run(void)
 				  brain.mount_dir);
 	(void)uv_check_init(&loop, &brain.commit_check);
 	(void)uv_check_start(&brain.commit_check, check_commits);
+	(void)uv_timer_init(&loop, &brain.commit_timer);
 	(void)uv_prepare_init(&loop, &prepare);
 	prepare.data = &brain;
 	(void)uv_prepare_start(&prepare, prepare_commits);

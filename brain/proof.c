@@ -8,8 +8,15 @@
 #include "journal/pack.h"
 #include "wire/wire.pb-c.h"
 
-/* 8 bytes of each hash, changed by a secret of this line: to make two agree takes 2^64
- * contents.  0 is a free slot. */
+enum {
+	AHEAD_MAX = 4096, /* places that one check takes */
+	ENTRIES_MAX = 256,
+};
+
+/* A key is 8 bytes of a hash, changed by a secret of this line: to make two agree takes 2^63
+ * contents.  Its lowest bit says whether the entry was taken. 0 is a free slot. */
+#define TAKEN 1u
+
 struct set {
 	uint64_t *slots;
 	size_t n, size; /* size: a power of 2, or 0 */
@@ -19,11 +26,13 @@ struct proof {
 	uint8_t secret[SHA256_BYTES];
 	pthread_mutex_t lock; /* of the set: a thread looks into it, too */
 	struct set set;
-	struct check *check; /* under way, or over and not yet taken */
+	struct check *check; /* under way */
+	size_t ahead;	     /* entries that hold, not yet taken */
+	int result;	     /* of the one behind them */
 	bool gone;	     /* freed when the check that is under way is over */
 };
 
-/* Lent to a thread until `done`. */
+/* Lent to a thread. */
 struct check {
 	uv_work_t work;
 	struct proof *proof;
@@ -32,9 +41,9 @@ struct check {
 	uint8_t pack_id[16];
 	struct entry_place *places;
 	size_t n;
-	struct set set; /* the places, as they are proven */
+	size_t ends[ENTRIES_MAX]; /* of the entries, in places */
+	size_t n_ends, n_good;
 	int result;
-	bool done;
 };
 
 /* ---- the set ---- */
@@ -47,81 +56,73 @@ static uint64_t key_of(const uint8_t secret[SHA256_BYTES], const uint8_t hash[SH
 	memcpy(both, secret, SHA256_BYTES);
 	memcpy(both + SHA256_BYTES, hash, SHA256_BYTES);
 	sha256(both, sizeof(both), out);
-	key = get_le64(out);
-	return key ? key : 1;
+	key = get_le64(out) & ~(uint64_t)TAKEN;
+	return key ? key : 2;
 }
 
-static bool set_has(const struct set *s, uint64_t key)
+/* Its slot, or the free one where it would be. */
+static uint64_t *set_slot(const struct set *s, uint64_t key)
 {
-	if (!s->size)
-		return false;
-	for (size_t i = key & (s->size - 1);; i = (i + 1) & (s->size - 1)) {
-		if (s->slots[i] == key)
-			return true;
-		if (s->slots[i] == 0)
-			return false;
-	}
-}
+	size_t i = key / 2 & (s->size - 1);
 
-static void set_put(struct set *s, uint64_t key)
-{
-	size_t i = key & (s->size - 1);
-
-	while (s->slots[i] && s->slots[i] != key)
+	while (s->slots[i] && (s->slots[i] | TAKEN) != (key | TAKEN))
 		i = (i + 1) & (s->size - 1);
-	s->n += s->slots[i] == 0;
-	s->slots[i] = key;
+	return &s->slots[i];
 }
 
-static int set_add(struct set *s, uint64_t key)
+static int set_grow(struct set *s)
 {
-	struct set more = {.size = s->size ? s->size * 2 : 256};
+	struct set more = {.size = s->size ? s->size * 2 : 256, .n = s->n};
 
-	if (s->n * 4 >= s->size * 3) {
-		more.slots = calloc(more.size, sizeof(*more.slots));
-		if (!more.slots)
-			return -ENOMEM;
-		for (size_t i = 0; i < s->size; i++)
-			if (s->slots[i])
-				set_put(&more, s->slots[i]);
-		free(s->slots);
-		*s = more;
-	}
-	set_put(s, key);
+	more.slots = calloc(more.size, sizeof(*more.slots));
+	if (!more.slots)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->size; i++)
+		if (s->slots[i])
+			*set_slot(&more, s->slots[i]) = s->slots[i];
+	free(s->slots);
+	*s = more;
 	return 0;
 }
 
-static bool proven(struct proof *p, uint64_t key)
+/* A key that was taken stays so. */
+static int set_add(struct set *s, uint64_t key)
 {
-	bool has;
+	uint64_t *slot;
+	int r;
+
+	if (s->n * 4 >= s->size * 3) {
+		r = set_grow(s);
+		if (r < 0)
+			return r;
+	}
+	slot = set_slot(s, key);
+	s->n += *slot == 0;
+	*slot |= key;
+	return 0;
+}
+
+static uint64_t proven(struct proof *p, uint64_t key)
+{
+	uint64_t has;
 
 	(void)pthread_mutex_lock(&p->lock);
-	has = set_has(&p->set, key);
+	has = p->set.size ? *set_slot(&p->set, key) : 0;
 	(void)pthread_mutex_unlock(&p->lock);
 	return has;
 }
 
-/* n of them, and 0 is none. */
-static int prove(struct proof *p, const uint64_t *keys, size_t n)
+static int prove(struct proof *p, uint64_t key)
 {
-	int r = 0;
+	int r;
 
 	(void)pthread_mutex_lock(&p->lock);
-	for (size_t i = 0; i < n && r == 0; i++)
-		if (keys[i])
-			r = set_add(&p->set, keys[i]);
+	r = set_add(&p->set, key);
 	(void)pthread_mutex_unlock(&p->lock);
 	return r;
 }
 
 /* ---- the thread ---- */
-
-static bool is_proven(const struct check *c, const uint8_t hash[SHA256_BYTES])
-{
-	uint64_t key = key_of(c->proof->secret, hash);
-
-	return set_has(&c->set, key) || proven(c->proof, key);
-}
 
 /* A list names contents, or holes, of which the hash is zeros. */
 static bool list_ok(const struct check *c, const uint8_t *p, size_t n)
@@ -131,7 +132,8 @@ static bool list_ok(const struct check *c, const uint8_t *p, size_t n)
 	if (n % CONTENT_LIST_ENTRY_BYTES)
 		return false;
 	for (; n > 0; p += CONTENT_LIST_ENTRY_BYTES, n -= CONTENT_LIST_ENTRY_BYTES)
-		if (memcmp(p, hole, SHA256_BYTES) != 0 && !is_proven(c, p))
+		if (memcmp(p, hole, SHA256_BYTES) != 0 &&
+		    !proven(c->proof, key_of(c->proof->secret, p)))
 			return false;
 	return true;
 }
@@ -148,29 +150,49 @@ static int check_member(struct check *c, const struct entry_place *place,
 		return -EBADMSG;
 	if (m->kind == FRAME_LIST && !list_ok(c, bytes, m->len))
 		return -EBADMSG;
-	return set_add(&c->set, key_of(c->proof->secret, hash));
+	return prove(c->proof, key_of(c->proof->secret, hash));
 }
 
-/* The places from *at on that are in one frame: its members, in their order. */
-static int check_frame(struct check *c, int fd, size_t *at)
+/* The places from *at on, of an entry that ends at `end`, that are in one frame: its members,
+ * in their order. */
+static int check_frame(struct check *c, int fd, struct buf *raw, size_t *at, size_t end)
 {
-	_cleanup_(buf_done) struct buf raw = BUF_INIT(FRAME_RAW_MAX);
 	cleanup_free struct frame_member *members = NULL;
 	uint64_t offset = c->places[*at].offset;
 	size_t n, used = 0;
 	int r;
 
-	r = frame_read(fd, offset, &raw, &members, &n);
+	buf_clear(raw);
+	r = frame_read(fd, offset, raw, &members, &n);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n && r == 0; i++, (*at)++) {
 		const struct entry_place *place = &c->places[*at];
 
-		if (*at == c->n || place->offset != offset ||
+		if (*at == end || place->offset != offset ||
 		    memcmp(place->hash, members[i].hash, SHA256_BYTES) != 0)
 			return -EBADMSG;
-		r = check_member(c, place, &members[i], buf_data(&raw) + used);
+		r = check_member(c, place, &members[i], buf_data(raw) + used);
 		used += members[i].len;
+	}
+	return r;
+}
+
+static int check_entries(struct check *c)
+{
+	_cleanup_(buf_done) struct buf raw = BUF_INIT(FRAME_RAW_MAX);
+	cleanup_close int fd = -1;
+	size_t at = 0;
+	int r = 0;
+
+	fd = store_pack_read(c->store, c->pack_id);
+	if (fd < 0)
+		return fd;
+	for (; c->n_good < c->n_ends; c->n_good++) {
+		while (r == 0 && at < c->ends[c->n_good])
+			r = check_frame(c, fd, &raw, &at, c->ends[c->n_good]);
+		if (r < 0)
+			break;
 	}
 	return r;
 }
@@ -178,14 +200,8 @@ static int check_frame(struct check *c, int fd, size_t *at)
 static void check_work(uv_work_t *w)
 {
 	struct check *c = container_of(w, struct check, work);
-	cleanup_close int fd = -1;
-	int r;
 
-	fd = store_pack_read(c->store, c->pack_id);
-	r = fd < 0 ? fd : 0;
-	for (size_t at = 0; r == 0 && at < c->n;)
-		r = check_frame(c, fd, &at);
-	c->result = r;
+	c->result = check_entries(c);
 }
 
 /* ---- the loop ---- */
@@ -195,13 +211,11 @@ static void check_free(struct check *c)
 	if (!c)
 		return;
 	free(c->places);
-	free(c->set.slots);
 	free(c);
 }
 
 static void proof_free_now(struct proof *p)
 {
-	check_free(p->check);
 	free(p->set.slots);
 	(void)pthread_mutex_destroy(&p->lock);
 	free(p);
@@ -210,73 +224,115 @@ static void proof_free_now(struct proof *p)
 static void check_done(uv_work_t *w, int status)
 {
 	struct check *c = container_of(w, struct check, work);
+	struct proof *p = c->proof;
 	struct env *env = c->env;
 
 	(void)status;
 	env->brain->pack_works--;
 	env->threads--;
-	c->done = true;
-	if (c->proof->gone)
-		proof_free_now(c->proof);
+	p->check = NULL;
+	p->ahead += c->n_good;
+	p->result = c->result;
+	check_free(c);
+	if (p->gone)
+		proof_free_now(p);
 	else
 		link_resume(env);
 }
 
-static int check_start(struct proof *p, struct env *env, const struct entry_places *e)
+static int check_add(struct check *c, const struct entry_places *e)
 {
-	struct check *c = calloc(1, sizeof(*c));
-	int r = -ENOMEM;
+	struct entry_place *places = reallocarray(c->places, c->n + e->n + 1, sizeof(*places));
 
-	if (!c)
-		return r;
+	if (!places)
+		return -ENOMEM;
+	c->places = places;
+	memcpy(places + c->n, entry_tail(e), e->n * sizeof(*places));
+	c->n += e->n;
+	c->ends[c->n_ends++] = c->n;
+	return 0;
+}
+
+/* Its entries are gathered: those in one pack. Returns the bytes that were looked at. */
+static size_t check_gather(struct check *c, const uint8_t *bytes, size_t n)
+{
+	size_t at = 0;
+	const char *why;
+	ssize_t whole;
+
+	while (c->n < AHEAD_MAX && c->n_ends < ENTRIES_MAX &&
+	       (whole = entry_whole(bytes + at, n - at)) > 0) {
+		const struct entry_head *e = (const void *)(bytes + at);
+
+		if (e->type == ENTRY_PACK_FULL)
+			break;
+		if (e->type == ENTRY_PLACES &&
+		    (entry_check(e, &why) < 0 || check_add(c, (const struct entry_places *)e) < 0))
+			break;
+		at += (size_t)whole;
+	}
+	return at;
+}
+
+static int check_start(struct check *c, struct proof *p, struct env *env)
+{
+	int r;
+
 	c->proof = p;
 	c->env = env;
 	c->store = env->brain->store;
-	c->n = e->n;
-	c->places = malloc(e->n * sizeof(*c->places) + 1);
-	if (c->places)
-		r = commit_pack_id(env, c->pack_id);
-	if (r == 0) {
-		memcpy(c->places, entry_tail(e), e->n * sizeof(*c->places));
+	r = commit_pack_id(env, c->pack_id);
+	if (r == 0)
 		r = uv_queue_work(env->brain->loop, &c->work, check_work, check_done);
-	}
-	if (r < 0) {
-		check_free(c);
+	if (r < 0)
 		return r;
-	}
 	env->brain->pack_works++;
 	env->threads++;
 	p->check = c;
 	return 0;
 }
 
-int proof_places(struct proof *p, struct env *env, const struct entry_places *e)
+size_t proof_ahead(struct proof *p, struct env *env, const uint8_t *bytes, size_t n)
 {
-	struct check *c = p->check;
-	int r;
+	struct check *c;
+	size_t looked;
 
-	if (!c)
-		return check_start(p, env, e);
-	if (!c->done)
+	if (p->check || p->result < 0 || n == 0)
 		return 0;
-	r = c->result;
-	if (r == 0)
-		r = prove(p, c->set.slots, c->set.size);
-	check_free(c);
-	p->check = NULL;
+	c = calloc(1, sizeof(*c));
+	if (!c) {
+		p->result = -ENOMEM;
+		return 0;
+	}
+	looked = check_gather(c, bytes, n);
+	if (c->n_ends)
+		p->result = check_start(c, p, env);
+	if (!p->check)
+		check_free(c);
+	return looked;
+}
+
+int proof_places(struct proof *p, const struct entry_places *e)
+{
+	const struct entry_place *places = entry_tail(e);
+	int r = 0;
+
+	if (!p->ahead)
+		return p->result;
+	p->ahead--;
+	for (size_t i = 0; i < e->n && r == 0; i++)
+		r = prove(p, key_of(p->secret, places[i].hash) | TAKEN);
 	return r < 0 ? r : 1;
 }
 
 int proof_add(struct proof *p, const uint8_t hash[SHA256_BYTES])
 {
-	uint64_t key = key_of(p->secret, hash);
-
-	return prove(p, &key, 1);
+	return prove(p, key_of(p->secret, hash) | TAKEN);
 }
 
 bool proof_has(struct proof *p, const uint8_t hash[SHA256_BYTES])
 {
-	return proven(p, key_of(p->secret, hash));
+	return proven(p, key_of(p->secret, hash)) & TAKEN;
 }
 
 int proof_new(struct proof **ret)
@@ -293,7 +349,7 @@ int proof_new(struct proof **ret)
 
 void proof_free(struct proof *p)
 {
-	if (p && p->check && !p->check->done)
+	if (p && p->check)
 		p->gone = true;
 	else if (p)
 		proof_free_now(p);

@@ -9,7 +9,11 @@
  * only name what was proven before it.  A change may name what this line has proven;
  * what limb-ingest does not store again it has stored over the same line.
  *
- *	r = proof_places(p, env, places);	1: go on; 0: asked again by link_resume()
+ * Several entries are checked at once, ahead of the one that is to be taken, while what
+ * was taken before them becomes durable.
+ *
+ *	looked = proof_ahead(p, env, bytes, n);	entries that have come, not looked at before
+ *	r = proof_places(p, places);		1: go on; 0: asked again by link_resume()
  *	proof_has(p, hash)
  */
 #ifndef BRAIN_PROOF_H
@@ -23,8 +27,12 @@ struct proof;
 int proof_new(struct proof **ret);
 void proof_free(struct proof *p); /* also while a thread works for it */
 
-/* Negative: not what it says (-EBADMSG), or it cannot be read. */
-int proof_places(struct proof *p, struct env *env, const struct entry_places *e);
+/* Of whole entries, none of which was taken, begins to check those that are ENTRY_PLACES.
+ * Returns the bytes of those that need not be given again: 0 while a thread works. */
+size_t proof_ahead(struct proof *p, struct env *env, const uint8_t *bytes, size_t n);
+/* The entries are taken in their order. Negative: it is not what it says (-EBADMSG), or it
+ * cannot be read. */
+int proof_places(struct proof *p, const struct entry_places *e);
 /* One that the environment's journal names: what was proven when it came there. */
 int proof_add(struct proof *p, const uint8_t hash[SHA256_BYTES]);
 bool proof_has(struct proof *p, const uint8_t hash[SHA256_BYTES]);

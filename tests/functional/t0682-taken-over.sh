@@ -48,6 +48,7 @@ taken_over() {
 taken_over claim 'did not send'
 taken_over garbage 'not what it says'
 taken_over list 'not its own'
+taken_over early 'did not send'
 taken_over pull
 # What it may not call ends it.
 test_expect 'it tries to read files: it is ended, and nothing comes of it' '
