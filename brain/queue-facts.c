@@ -157,6 +157,13 @@ int facts_take_own(struct facts *facts, const Limb__IntentEnd *e)
 {
 	struct fact *f;
 
+	if (e->took) {
+		f = fact_make(facts, e->took);
+		if (!f)
+			return -ENOMEM;
+		f->has_own = true;
+		f->own.dropped = true;
+	}
 	if (!e->node)
 		return 0;
 	f = fact_make(facts, e->node);

@@ -426,6 +426,7 @@ static void plain_made(struct looking *l, struct judged *j)
 	j->passed = is_ahead(j->made) && alias_of(f, j->made) != j->made;
 	j->made = node_there(l, j->made, 0);
 	j->made_dir = node_there(l, j->made_dir, 0);
+	j->plan.replaces = node_there(l, j->plan.replaces, 0);
 	/* What was replaced since is the later change's to tell of. */
 	if (is_ahead(node))
 		j->plan.node = alias_of(f, node) == node ? node_there(l, node, 0) : 0;

@@ -117,6 +117,8 @@ void end_fill(const struct facts *f, const struct item *it, const struct judged 
 	} else if (made && (p->step == STEP_MOVE || p->step == STEP_LINK)) {
 		name = j->to_path;
 	}
+	if (made && p->step == STEP_MOVE)
+		e->took = p->replaces;
 	if (made && p->by_path && p->gone != j->made_dir) {
 		e->gone = p->gone;
 		e->gone_node = j->made_dir;

@@ -56,4 +56,20 @@ test_expect 'names of a file go one after the other, and none is the environment
 	test "$(status_of w .counts.conflicts)" = 0
 '
 test_expect 'both sides are equal' 'verify_equal w'
+test_expect 'a name that a move takes away is one that its file no longer has' '
+	echo 1 >"$V/two"
+	ln "$V/two" "$V/names"
+	limb sync w >/dev/null
+	syncd=$(pid_of w syncd)
+	kill -STOP "$syncd"
+	echo 2 >"$V/over"
+	mv "$V/over" "$V/names"
+	echo 3 >"$V/two"
+	sync "$V/two"
+	rm "$V/two"
+	kill -CONT "$syncd"
+	arrived 30
+	test "$(cat "$R/names")" = 2
+	refute test -e "$R/two"
+'
 test_done

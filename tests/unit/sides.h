@@ -564,8 +564,10 @@ static bool plan_do(struct both *b, const struct intent *in, struct rec_plan *p)
 		    (p->replaces && t_node(&b->env, p->replaces)->type == NODE_TYPE_DIRECTORY &&
 		     !t_empty(&b->env, p->replaces)))
 			return false;
-		if (p->replaces)
+		if (p->replaces) {
 			t_unlink(&b->env, dir, name);
+			own_of(b, p->replaces)->dropped = true;
+		}
 		t_link(&b->env, dir, name, p->node);
 		t_unlink(&b->env, p->at.parent, *p->at.name);
 		own_name(b, p->node, dir, name);
