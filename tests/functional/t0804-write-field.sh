@@ -378,7 +378,9 @@ if have bwrap; then
 		limb trust w --off
 		limb trust w
 		wait_for "test -e $V/two"
-		test "$(grep -c " $V " /proc/self/mountinfo)" = 1
+		# It may have been the old one yet, which goes before the new one comes.
+		wait_for "test \"\$(grep -c \" $V \" /proc/self/mountinfo)\" = 1"
+		wait_for "test -e $V/two"
 	'
 fi
 test_done
