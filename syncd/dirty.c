@@ -5,7 +5,10 @@
 
 #include "base/clock.h"
 
-enum { SLOTS_MIN = 256 };
+enum {
+	SLOTS_MIN = 256,
+	STALE_MAX = 200, /* a batch of the brain's touches a name as often, and then it rests */
+};
 
 static void list_init(struct item *head)
 {
@@ -105,8 +108,15 @@ static enum item_state ready_state(const struct item *it)
 	return it->kind == ITEM_LIST ? ITEM_LISTABLE : ITEM_READY;
 }
 
+static bool waits_for_round(const struct item *it)
+{
+	return it->state == ITEM_LATE || it->state == ITEM_ABSENT;
+}
+
 static bool is_worked_on(const struct item *it)
 {
+	if (waits_for_round(it) && it->stale < STALE_MAX)
+		return false;
 	return it->state != ITEM_READY && it->state != ITEM_LISTABLE && it->state != ITEM_RESTING &&
 	       it->state != ITEM_WANTED;
 }
@@ -163,6 +173,10 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 		it->flags = sweep | ((it->flags | flags) &
 				     (uint8_t) ~(ITEM_SWEEP | ITEM_SCAN | ITEM_LOOKED));
 	}
+	if (waits_for_round(it) && !it->again) {
+		it->stale++;
+		dirty_move(d, it, ready_state(it));
+	}
 	it->epoch = MAX(it->epoch, epoch);
 	if (it->again)
 		add_bits(d, &it->again_bits, bits, it->bits);
@@ -211,6 +225,7 @@ static void item_free(struct dirty *d, struct item *it)
 	list_remove(it);
 	d->counts[it->state]--;
 	d->total--;
+	d->lost -= it->lost;
 	if (it->kind == ITEM_LIST)
 		d->lists--;
 	drop_bits(d, &it->bits, UINT32_MAX, it->again_bits);
@@ -232,7 +247,8 @@ void dirty_done(struct dirty *d, struct item *it)
 	it->again = false;
 	it->flags = it->again_flags;
 	it->again_flags = 0;
-	it->tries = 0;
+	it->tries = it->stale = 0;
+	dirty_set_lost(d, it, false);
 	it->since_ms = clock_mono_ms();
 	dirty_move(d, it, ready_state(it));
 }
@@ -247,6 +263,36 @@ void dirty_retry(struct dirty *d, struct item *it)
 	if (it->tries < UINT8_MAX)
 		it->tries++;
 	dirty_move(d, it, ready_state(it));
+}
+
+bool dirty_is_stale(struct dirty *d, struct item *it)
+{
+	unsigned tries = it->tries;
+
+	if (!it->again || it->stale >= STALE_MAX)
+		return false;
+	it->stale++;
+	dirty_retry(d, it);
+	it->tries = (uint8_t)tries;
+	return true;
+}
+
+void dirty_set_lost(struct dirty *d, struct item *it, bool lost)
+{
+	d->lost += lost;
+	d->lost -= it->lost;
+	it->lost = lost;
+}
+
+void dirty_look_for_lost(struct dirty *d)
+{
+	struct item *it, *next;
+
+	for (it = dirty_first(d, ITEM_RESTING); it; it = next) {
+		next = dirty_after(d, it);
+		if (it->lost)
+			dirty_move(d, it, ready_state(it));
+	}
 }
 
 struct item *dirty_first(const struct dirty *d, enum item_state state)

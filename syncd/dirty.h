@@ -3,7 +3,8 @@
  * once, with the stage it has reached.
  *
  * An item that is marked while it is being worked on is worked on again
- * afterwards.  Barriers wait for items by bit: dirty_assign() gives the bit to all
+ * afterwards.  What waits for the end of the round (LATE, ABSENT) is looked at again at once: which
+ * node has become which is told by looks that nothing has happened to since.  Barriers wait for items by bit: dirty_assign() gives the bit to all
  * that are there, what is derived from an item inherits it, and waiting[bit] is 0
  * when all of them are done.
  *
@@ -66,8 +67,10 @@ struct item {
 	uint32_t hash;
 	uint64_t epoch, ripe_ms, since_ms;
 	uint8_t kind, state, flags, again_flags, len, tries;
+	uint8_t stale;	/* how often what was seen was not new enough to say which node it is */
 	uint8_t origin; /* enum Origin of the APPLY that took it away; 0: there was none */
 	bool again;
+	bool lost; /* its directory is not where it was, and not found yet */
 	struct stamp st;
 	char name[]; /* NUL-terminated */
 };
@@ -76,7 +79,7 @@ struct dirty {
 	struct shadow *shadow;
 	struct item heads[ITEM_STATES];
 	size_t counts[ITEM_STATES];
-	size_t total, lists; /* lists: directories to be listed */
+	size_t total, lists, lost; /* lists: directories to be listed */
 	struct item **slots;
 	uint32_t mask;
 	uint64_t epoch, marks; /* marks: how often events made something dirty */
@@ -100,6 +103,11 @@ uint64_t dirty_ripen(struct dirty *d, uint64_t now_ms);
 void dirty_done(struct dirty *d, struct item *it);
 /* Back to ready, keeping whom it serves. */
 void dirty_retry(struct dirty *d, struct item *it);
+/* It was marked after it was seen, and is ready again: so often only, as some names never rest. */
+bool dirty_is_stale(struct dirty *d, struct item *it);
+
+void dirty_set_lost(struct dirty *d, struct item *it, bool lost);
+void dirty_look_for_lost(struct dirty *d); /* now, they have rested enough */
 
 struct item *dirty_first(const struct dirty *d, enum item_state state); /* NULL = empty */
 struct item *dirty_after(const struct dirty *d, const struct item *it);

@@ -151,7 +151,8 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	/* The tree has changed while it was read: judge it again. */
 	if ((n && !plan_is_node(sy, n, &c->st) && !(it->flags & ITEM_REPLACES)) ||
 	    ((!n || !plan_is_node(sy, n, &c->st)) && plan_find_node(sy, &c->st))) {
-		dirty_move(&sy->dirty, it, ITEM_LATE);
+		if (!dirty_is_stale(&sy->dirty, it))
+			dirty_move(&sy->dirty, it, ITEM_LATE);
 		return;
 	}
 	plan_fill_node(sy, &c->st, &node);

@@ -37,6 +37,14 @@ static uint32_t occupant_of(const struct sync *sy, const struct item *it)
 	return e ? shadow_entry(&sy->shadow, e)->node : 0;
 }
 
+/* The last name of a node would go that may yet be found elsewhere. */
+static bool would_lose(const struct sync *sy, const struct late *l)
+{
+	uint32_t n = occupant_of(sy, l->item);
+
+	return n && !plan_is_node(sy, n, &l->item->st) && shadow_names(&sy->shadow, n) == 1;
+}
+
 static void settle(struct sync *sy, struct late *l)
 {
 	struct item *it = l->item;
@@ -139,16 +147,16 @@ static struct late *collect(struct sync *sy, size_t *ret_n)
 	return all;
 }
 
-void plan_late(struct sync *sy)
+size_t plan_late(struct sync *sy, bool held)
 {
 	cleanup_free struct late *all = NULL;
 	cleanup_free struct late **sorted = NULL;
-	size_t n = 0, left;
+	size_t n = 0, left, settled = 0;
 
 	all = collect(sy, &n);
 	sorted = calloc(n + 1, sizeof(*sorted));
 	if (!all || !sorted)
-		return;
+		return 0;
 	for (size_t i = 0; i < n; i++)
 		sorted[i] = &all[i];
 	qsort(sorted, n, sizeof(*sorted), by_wants);
@@ -166,6 +174,8 @@ void plan_late(struct sync *sy)
 		struct late *l = &all[i];
 
 		while (!l->done && (!l->wanted_by || all[l->wanted_by - 1].done)) {
+			if (held && would_lose(sy, l))
+				break;
 			settle(sy, l);
 			left--;
 			if (!l->waits_for_me)
@@ -182,7 +192,10 @@ void plan_late(struct sync *sy)
 		length = collect_cycle(sy, all, &all[i], cycle);
 		if (length && exchange(sy, cycle, length) == 0)
 			continue;
-		if (!all[i].done)
+		if (!all[i].done && !(held && would_lose(sy, &all[i])))
 			settle(sy, &all[i]);
 	}
+	for (size_t i = 0; i < n; i++)
+		settled += all[i].done;
+	return settled;
 }

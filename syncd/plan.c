@@ -253,6 +253,7 @@ static void dir_is_stale(struct sync *sy, struct item *it)
 		return;
 	}
 	plan_mark_own(sy, it->dir, it);
+	dirty_set_lost(&sy->dirty, it, true);
 	plan_retry_later(sy, it);
 	/* It waits until its directory has been found; that may take a round. */
 	if (it->tries > TRIES_MAX)
@@ -389,6 +390,7 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 	if (st != &it->st)
 		it->st = *st;
 	it->flags |= ITEM_LOOKED;
+	dirty_set_lost(&sy->dirty, it, false);
 	if (!it->dir) {
 		seen_same(sy, it, SHADOW_ROOT);
 		return;
@@ -405,17 +407,17 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 		n = shadow_entry(&sy->shadow, e)->node;
 		if (plan_is_node(sy, n, st))
 			seen_same(sy, it, n);
-		else if (!sweep_waits(sy, it))
+		else if (!sweep_waits(sy, it) && !dirty_is_stale(&sy->dirty, it))
 			dirty_move(&sy->dirty, it, ITEM_LATE);
 		return;
 	}
 	if (sweep_waits(sy, it))
 		return;
 	n = plan_find_node(sy, st);
-	if (n)
-		plan_take_name(sy, it, n);
-	else
+	if (!n)
 		dirty_move(&sy->dirty, it, ITEM_WANTED);
+	else if (!dirty_is_stale(&sy->dirty, it))
+		plan_take_name(sy, it, n);
 }
 
 void plan_missing(struct sync *sy, struct item *it)
@@ -423,6 +425,7 @@ void plan_missing(struct sync *sy, struct item *it)
 	struct stamp st = {0};
 	uint32_t e = 0;
 
+	dirty_set_lost(&sy->dirty, it, false);
 	if (it->dir && rules_is_name(it->name, it->len))
 		rules_look(sy, it, NULL, false);
 	if (it->dir && shadow_attached(&sy->shadow, it->dir))
@@ -438,7 +441,7 @@ void plan_missing(struct sync *sy, struct item *it)
 		dirty_done(&sy->dirty, it);
 		return;
 	}
-	if (sweep_waits(sy, it))
+	if (sweep_waits(sy, it) || dirty_is_stale(&sy->dirty, it))
 		return;
 	it->since_ms = clock_mono_ms();
 	dirty_move(&sy->dirty, it, ITEM_ABSENT);

@@ -27,7 +27,8 @@ void plan_failed(struct sync *sy, struct item *it, int error);
 
 /* The directory's own attributes are to be looked at; from may be NULL. */
 void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
-void plan_late(struct sync *sy); /* ITEM_LATE, all of them */
+/* ITEM_LATE, all of them; held: but for those that would take a node's last name. How many. */
+size_t plan_late(struct sync *sy, bool held);
 /* The known node n has the item's name now. */
 void plan_take_name(struct sync *sy, struct item *it, uint32_t n);
 /* It is a directory and would lie in itself. */

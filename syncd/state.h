@@ -102,6 +102,7 @@ struct sync {
 
 	uint64_t removed_ms; /* for mass_delete: a window of removals */
 	uint64_t removed_nodes;
+	uint64_t touched_ms; /* the brain's last change was made */
 
 	struct made *made; /* what APPLY left, by inode; MADE_SLOTS, or NULL */
 

@@ -235,6 +235,8 @@ void sync_touch(struct sync *sy, const char *path, size_t len, uint8_t origin)
 
 	if (!sy->filled)
 		return;
+	if (origin)
+		sy->touched_ms = clock_mono_ms();
 	there = origin && whole && note_origin(sy, whole, origin);
 	for (;;) {
 		const char *slash = memchr(path, '/', (size_t)(end - path));

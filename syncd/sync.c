@@ -11,7 +11,8 @@
 #include "syncd/work.h"
 
 enum {
-	ABSENT_MS = 20,	    /* the other half of a move may be on its way */
+	ABSENT_MS = 20, /* the other half of a move may be on its way */
+	LOST_MS = 5,
 	ROUND_MAX_MS = 200, /* what waits for the end of a round waits no longer */
 	SLOW_MS = 1000,
 	WANTED_MAX = 4096, /* captures waiting before listing goes on */
@@ -126,28 +127,81 @@ static bool round_is_over(const struct sync *sy, uint64_t now_ms)
 	struct item *absent = dirty_first(&sy->dirty, ITEM_ABSENT);
 	bool busy = counts[ITEM_READY] || counts[ITEM_LOOKING] || counts[ITEM_WANTED] ||
 		    counts[ITEM_CAPTURING];
+	uint64_t since_ms = UINT64_MAX;
 
 	if (sy->scanning)
 		return !busy && !counts[ITEM_LISTABLE] && !sy->lists_in_flight;
 	if (!busy)
 		return true;
-	return (late && now_ms - late->since_ms > ROUND_MAX_MS) ||
-	       (absent && now_ms - absent->since_ms > ROUND_MAX_MS);
+	if (late)
+		since_ms = late->since_ms;
+	if (absent)
+		since_ms = MIN(since_ms, absent->since_ms);
+	/* A batch of changes of the brain's ends, and a barrier waits behind it. */
+	return since_ms != UINT64_MAX && now_ms - MAX(since_ms, sy->touched_ms) > ROUND_MAX_MS;
+}
+
+/* Its own name, or one above, waits for the end of this round, too. */
+static bool is_beneath_unexplained(const struct sync *sy, uint32_t dir)
+{
+	while (dir != SHADOW_ROOT) {
+		uint32_t e = shadow_node(&sy->shadow, dir)->entries;
+		const struct item *it;
+		const char *name;
+		uint8_t len;
+
+		if (!e)
+			return true;
+		name = shadow_name(&sy->shadow, e, &len);
+		dir = shadow_entry(&sy->shadow, e)->parent;
+		it = dirty_find(&sy->dirty, ITEM_NAME, dir, name, len);
+		if (it && (it->state == ITEM_ABSENT || it->state == ITEM_LATE))
+			return true;
+	}
+	return false;
+}
+
+/* The brain moved a directory, and in it names that are not looked at yet: what is missed may be
+ * there. What the environment does by itself is told in less haste. */
+static bool may_be_found(const struct sync *sy)
+{
+	static const enum item_state states[] = {ITEM_READY, ITEM_RESTING, ITEM_LOOKING};
+
+	for (size_t i = 0; i < ARRAY_SIZE(states); i++)
+		for (const struct item *it = dirty_first(&sy->dirty, states[i]); it;
+		     it = dirty_after(&sy->dirty, it))
+			if (it->lost && !is_beneath_unexplained(sy, it->dir))
+				return true;
+	return false;
 }
 
 static void end_round(struct sync *sy, uint64_t now_ms)
 {
+	bool held = sy->dirty.lost && now_ms - sy->touched_ms <= ROUND_MAX_MS;
 	struct item *absent;
 
 	if (sy->full || !round_is_over(sy, now_ms))
 		return;
 	if (sy->dirty.counts[ITEM_LATE]) {
-		plan_late(sy);
+		size_t n = plan_late(sy, held);
+
+		held = held && (n > 0 || may_be_found(sy));
+		if (held)
+			dirty_look_for_lost(&sy->dirty);
+		else if (n == 0)
+			(void)plan_late(sy, false);
+		if (sy->dirty.counts[ITEM_LATE])
+			sync_pump_soon(sy, LOST_MS);
 		return;
 	}
 	absent = dirty_first(&sy->dirty, ITEM_ABSENT);
 	if (!absent)
 		return;
+	if (held && may_be_found(sy)) {
+		dirty_look_for_lost(&sy->dirty);
+		sync_pump_soon(sy, LOST_MS);
+		return;
+	}
 	if (now_ms - absent->since_ms < ABSENT_MS && !(absent->bits & ~(1u << DIRTY_SCAN_BIT))) {
 		sync_pump_soon(sy, ABSENT_MS - (now_ms - absent->since_ms));
 		return;

@@ -198,6 +198,30 @@ static void test_moved_and_changed(void **state)
 	assert_int_equal(b.contents, 2);
 }
 
+static void touch(const char *path)
+{
+	sync_touch(b.sync, path, strlen(path), LIMB__ORIGIN__ORIGIN_BRAIN);
+}
+
+/* The brain puts a directory where a file was and the file in its place, within a directory that
+ * changes its own place then: neither of the two can be found before that one is. */
+static void test_changed_places_in_what_moved(void **state)
+{
+	uint64_t d1 = id("d1"), f = id("d2/f"), d2 = id("d2"), d3 = id("d3");
+
+	(void)state;
+	sh("mv d2/f t; mv d1 d2/f; mv t d1; mv d2 t; mv d3 d2; mv t d3");
+	touch("d1");
+	touch("d2/f");
+	touch("d2");
+	touch("d3");
+	expect_moves_only();
+	assert_int_equal(id("d3"), d2);
+	assert_int_equal(id("d2"), d3);
+	assert_int_equal(id("d1"), f);
+	assert_int_equal(id("d3/f"), d1);
+}
+
 /* The same while nobody watched: the next limb-syncd finds moves by inodes. */
 static void test_moved_meanwhile(void **state)
 {
@@ -229,6 +253,7 @@ int main(void)
 		T(test_cycle_of_three),
 		T(test_inside_out),
 		T(test_moved_and_changed),
+		T(test_changed_places_in_what_moved),
 		T(test_moved_meanwhile),
 	};
 
