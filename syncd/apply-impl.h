@@ -7,7 +7,7 @@
 #include "syncd/sync.h"
 #include "wire/wire.pb-c.h"
 
-#define APPLY_TEMP_BYTES 23 /* ".limb-XXXXXXXXXXXXXXXX~" */
+#define APPLY_TEMP_BYTES 23 /* ".limb-", 16 hex digits, "~" */
 
 /* Bytes that came for an APPLY. */
 struct push {

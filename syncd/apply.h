@@ -32,7 +32,7 @@ void apply_on_push(struct apply *ap, const Limbwire__Push *m, const void *bulk, 
 void apply_on_apply(struct apply *ap, const Limbwire__Apply *m);
 /* ERROR for a request of ours; true if it was. */
 bool apply_on_error(struct apply *ap, const Limbwire__Error *m);
-/* Names under which apply writes before the exchange (".limb-XXXXXXXXXXXXXXXX~"): what is
+/* Names under which apply writes before the exchange (".limb-", 16 hex digits, "~"): what is
  * found under such a name is not the workspace's. */
 bool apply_is_temp(const char *name, size_t len);
 void apply_detached(struct apply *ap); /* transport gone: a restore ends unfinished */
