@@ -18,12 +18,14 @@ import os, random, sys
 random.seed(int(sys.argv[1]))
 os.chdir(sys.argv[3])
 names = ["a", "b", "c", "dir", "e f", "g\n", "h"]
-def directories():
-    return [d for d, _, _ in os.walk(".")]
-def entries():
-    return [os.path.join(d, n) for d, ds, fs in os.walk(".") for n in ds + fs]
+# What is there is looked at now and then: most of it is still there ten operations later.
+def look():
+    global directories, entries
+    walk = list(os.walk("."))
+    directories = [d for d, _, _ in walk]
+    entries = [os.path.join(d, n) for d, ds, fs in walk for n in ds + fs]
 def fresh():
-    d = random.choice(directories())
+    d = random.choice(directories)
     return os.path.join(d if d.count("/") < 4 else ".", random.choice(names) + str(random.randrange(40)))
 def write(p, mode):
     if os.path.islink(p) or os.path.isdir(p):
@@ -38,7 +40,7 @@ def remove(p):
     else:
         os.unlink(p)
 def one():
-    old, new = random.choice(entries() or ["."]), fresh()
+    old, new = random.choice(entries or ["."]), fresh()
     plain = os.path.isfile(old) and not os.path.islink(old)
     kind = random.choice("wwwwwaammmdddlsrtcxx")
     if kind == "w": write(new, "wb")
@@ -53,8 +55,11 @@ def one():
     elif kind == "x" and plain: os.setxattr(old, "user.k", random.randbytes(5))
     else: return False
     return True
-n = 0
+n = tries = 0
 while n < int(sys.argv[2]):
+    if tries % 10 == 0:
+        look()
+    tries += 1
     try:
         n += one()
     except OSError:

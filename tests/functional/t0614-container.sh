@@ -73,8 +73,8 @@ test_expect 'the spec has limits, and a network when it asks' '
 	inspect_of small ".limits | map({(.name): .enforced}) | add" | jq -se ".[0] == {memory_bytes: \"kernel\", pids: \"kernel\", cpu: \"kernel\"}"
 	podman inspect "$(container_of small)" >out
 	jq -e ".[0].HostConfig | .Memory == 67108864 and .PidsLimit == 40 and .NanoCpus == 500000000" out
-	expect_code 137 limb exec small -- sh -c "exec head -c 200000000 /dev/zero | { read -r x; }" ||
-		limb exec small -- dd if=/dev/zero of=/dev/null bs=200M count=1 || true
+	# Killed, where the machine has no swap to lend.
+	limb exec small -- dd if=/dev/zero of=/dev/null bs=200M count=1 || test $? = 137
 	limb exec small -- id
 	limb rm small
 	echo "{\"network\": \"host\"}" >spec
@@ -124,6 +124,8 @@ test_expect 'B25 cut off twenty times, there is one attach inside, one client he
 	# Rootless it goes on as a child of itself.
 	clients=$(pids_with "podman exec -i $(container_of a)" | wc -l)
 	for i in $(seq 20); do
+		# Asked to, it does not wait any longer before it tries again.
+		[ $((i % 3)) != 0 ] || limb start a -q || true
 		wait_state a live
 		if [ $((i % 2)) = 0 ]; then
 			kill_9 "$(pid_of a transport)"
