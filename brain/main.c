@@ -7,6 +7,7 @@
  * clients, and ends at SIGTERM, SIGINT or `limb down`; environments and views go on
  * without it.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
@@ -180,13 +181,35 @@ static void drain(void)
 	}
 }
 
+/* Views and .at are directories: whatever else is there is somebody's. */
+static int judge_mount_dir(const char *path, char **ret_why)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *e;
+	int r = 0;
+
+	while (r == 0 && dir && (e = readdir(dir)))
+		if (e->d_type != DT_DIR && e->d_type != DT_UNKNOWN)
+			r = asprintf(ret_why,
+				     "the views cannot be at '%s', where '%s' is; give a directory "
+				     "for them alone with: limb up --mount DIR",
+				     path, e->d_name) < 0
+				    ? -ENOMEM
+				    : -EEXIST;
+	if (dir)
+		(void)closedir(dir);
+	return r;
+}
+
 static int run(void)
 {
 	static uv_prepare_t prepare;
 	char *why = NULL;
 	int r;
 
-	r = state_open(&brain, arg_state, arg_mount, &why);
+	r = judge_mount_dir(arg_mount, &why);
+	if (r == 0)
+		r = state_open(&brain, arg_state, arg_mount, &why);
 	if (r == 0)
 		r = rpc_server_start(&brain, &why);
 	if (r < 0) {

@@ -71,6 +71,16 @@ test_expect 'B49 no root contains our view, our state or our socket' '
 	limb down --state "$T/state2"
 '
 
+test_expect 'views go to no directory that has other things in it' '
+	mkdir -p others/dir
+	limb up --state "$T/state3" --mount "$T/others"
+	limb down --state "$T/state3"
+	echo mine >others/file
+	expect_code 125 limb up --state "$T/state3" --mount "$T/others" 2>err
+	grep "$T/others.*file.*--mount" err
+	test "$(cat others/file)" = mine
+'
+
 test_expect 'paths out of the root, files that are not there' '
 	for path in ../x /etc/passwd ../../etc/passwd a/../../x; do
 		refused 125 invalid_path limb ls "taken:$path"
