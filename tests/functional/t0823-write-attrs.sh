@@ -100,26 +100,38 @@ assert a.recv(1) == b\"x\"
 	test -S "$R/socket"
 	rm "$V/fifo" "$V/socket"
 '
-test_expect 'two names are exchanged' '
+test_expect 'B41 rename flags: names are exchanged, none is replaced, others are refused as natively' '
 	mkdir "$V/d1" "$V/d2"
 	echo one >"$V/d1/a"
 	echo two >"$V/d2/b"
-	cat >exchange.py <<END
-import ctypes, os, sys
+	cat >rename.py <<END
+import ctypes, errno, sys
 c = ctypes.CDLL(None, use_errno=True)
-if c.renameat2(-100, sys.argv[1].encode(), -100, sys.argv[2].encode(), 2) < 0:
-    sys.exit(os.strerror(ctypes.get_errno()))
+r = c.renameat2(-100, sys.argv[2].encode(), -100, sys.argv[3].encode(), int(sys.argv[1]))
+print(errno.errorcode[ctypes.get_errno()] if r < 0 else "done")
 END
-	python3 exchange.py "$V/d1/a" "$V/d2/b"
+	renamed() {
+		test "$(python3 rename.py "$2" "$3" "$4")" = "$1"
+	}
+	noreplace=1 exchange=2
+	renamed done $exchange "$V/d1/a" "$V/d2/b"
 	test "$(cat "$V/d1/a" "$V/d2/b")" = "two
 one"
-	python3 exchange.py "$V/d1" "$V/d2/b"
+	renamed done $exchange "$V/d1" "$V/d2/b"
 	test "$(cat "$V/d1")" = one
 	test "$(cat "$V/d2/b/a")" = two
-	refute python3 exchange.py "$V/d1" "$V/missing"
+	renamed ENOENT $exchange "$V/d1" "$V/missing"
+	echo three >"$V/d2/c"
+	renamed EEXIST $noreplace "$V/d2/c" "$V/d1"
+	renamed done $noreplace "$V/d2/c" "$V/d2/free"
+	renamed EINVAL $((noreplace | exchange)) "$V/d2/free" "$V/d1"
+	renamed EINVAL 8 "$V/d2/free" "$V/d1"
+	test "$(cat "$V/d1" "$V/d2/free")" = "one
+three"
 	limb sync w >/dev/null
 	test "$(cat "$R/d1")" = one
 	test "$(cat "$R/d2/b/a")" = two
+	test "$(cat "$R/d2/free")" = three
 	test "$(find "$R" -name ".limb-*" | wc -l)" = 0
 	test "$(status_of w .counts.conflicts)" = 0
 '
