@@ -70,7 +70,7 @@ struct judged {
 	/* what is at the plan's goal, and in which directory: as foreseen, then as confirmed */
 	uint64_t made, made_dir;
 	uint64_t was; /* plan.node as it was judged, where it has another id now; 0 */
-	bool passed; /* what it made was replaced by a later one of the batch */
+	bool passed;  /* what it made was replaced by a later one of the batch */
 	/* A change of the same batch that was the last to touch what it is about, what it replaces;
 	 * 0: none. What goes then is to have this content. */
 	uint64_t left, replaces_left;

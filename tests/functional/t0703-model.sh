@@ -122,6 +122,7 @@ limbd_up() {
 pids_of() {
 	case $2 in
 	syncd) pgrep -f "daemon --dir $T/far/$1/" ;;
+	limbd) pid_of "$1" limbd ;;
 	*) inspect_of "$1" ".pids.$2 // empty" ;;
 	esac
 }
@@ -220,14 +221,26 @@ is_quiet() {
 		return 1
 	}
 }
+# hears NAME WHO FILE: what FILE says reaches it
+hears() {
+	local pid
+	for pid in $(pids_of "$1" "$2"); do
+		! grep -qF "$T/$3" "/proc/$pid/maps" || return 0
+	done
+	echo "$2 does not hear $3"
+	return 1
+}
 # run_script NAME FILE
 run_script() {
 	local - name=$1 file=$2 root r=0 who rest stalled='' waiting=()
 	set +ex
 	now_say "$T/now.far.$name"
 	now_say "$T/now.brain"
-	echo "export LIMB_FAULT_NOW='$T/now.far.$name'" >"$T/far/$name.rc"
+	echo "set -- env 'LIMB_FAULT_NOW=$T/now.far.$name' \"\$@\"" >"$T/far/$name.rc"
 	away_create "$name" || return 1
+	if have faults; then
+		hears "$name" syncd "now.far.$name" && hears "$name" limbd now.brain && hears "$name" ingest now.brain || return 1
+	fi
 	root=$(away_root "$name")
 	: >"$name.acknowledged"
 	while read -r who rest; do
