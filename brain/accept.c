@@ -448,6 +448,24 @@ void accept_kick(struct env *env)
 	(void)uv_timer_start(&a->timer, tick, MOMENT_MS, 0);
 }
 
+void accept_now(struct env *env)
+{
+	if (env->accept)
+		start(env->accept);
+}
+
+void accept_refused(struct env *env, uint64_t epoch, uint64_t number, int error)
+{
+	if (env->accept && env->accept->epoch == epoch)
+		view_refused(env, number, error);
+}
+
+void accept_told(struct env *env, uint64_t first, uint64_t last)
+{
+	if (env->accept)
+		queue_drop_of_view(env, env->accept->epoch, first, last);
+}
+
 void accept_over(struct env *env)
 {
 	struct accept *a = env->accept;

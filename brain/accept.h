@@ -31,6 +31,10 @@ int accept_open(struct env *env);
 void accept_close(struct env *env);
 
 void accept_kick(struct env *env);
+void accept_now(struct env *env); /* somebody waits for it */
+/* An intent of a view has ended so, and before accept_ended(); who made these was told that they are refused. */
+void accept_refused(struct env *env, uint64_t epoch, uint64_t number, int error);
+void accept_told(struct env *env, uint64_t first, uint64_t last);
 void accept_connected(struct env *env);		      /* a limb-fs is there, maybe another one */
 void accept_drained(struct env *env, uint64_t token); /* UINT64_MAX: nobody will answer */
 void accept_over(struct env *env);

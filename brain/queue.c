@@ -469,6 +469,9 @@ void queue_over(struct queue *q, struct item *it, const char *outcome, int error
 	uint64_t number = it->in.number;
 
 	q->views_over |= it->in.view_number != 0;
+	if (it->in.view_number && (error || strcmp(outcome, "conflict") == 0))
+		accept_refused(q->env, it->in.view_epoch, it->in.view_number,
+			       error ? error : EBUSY);
 	if (error && !it->error)
 		q->n_unapplied++;
 	if (error) {
@@ -582,4 +585,16 @@ int queue_retry(struct env *env, const char *path, queue_durable_fn fn, void *us
 int queue_drop(struct env *env, const char *path, queue_durable_fn fn, void *userdata)
 {
 	return decide_all(env, path, false, fn, userdata);
+}
+
+void queue_drop_of_view(struct env *env, uint64_t epoch, uint64_t first, uint64_t last)
+{
+	struct queue *q = env->queue;
+
+	for (struct item *it = q ? q->head : NULL, *next; it; it = next) {
+		next = it->next;
+		if (it->error && it->in.view_epoch == epoch && it->in.view_number >= first &&
+		    it->in.view_number <= last && decide(env, "drop", it, NULL, NULL) == 0)
+			item_remove(q, it);
+	}
 }

@@ -107,6 +107,8 @@ typedef void (*queue_refused_fn)(const struct queue_refused *u, void *userdata);
 void queue_unapplied(struct env *env, queue_refused_fn each, void *userdata);
 /* All unapplied ones of this path; -ENOENT: there is none. */
 int queue_retry(struct env *env, const char *path, queue_durable_fn fn, void *userdata);
+/* The unapplied ones that came from a view under these numbers: who made them knows. */
+void queue_drop_of_view(struct env *env, uint64_t epoch, uint64_t first, uint64_t last);
 int queue_drop(struct env *env, const char *path, queue_durable_fn fn, void *userdata);
 
 #endif

@@ -62,8 +62,6 @@ const char *quota_judge_spec(const json_t *spec)
 		 SWEEP_MAX_S},
 	};
 
-	const json_t *class = json_object_get(spec, "class");
-
 	for (size_t i = 0; i < ARRAY_SIZE(settings); i++) {
 		const json_t *v = json_object_get(spec, settings[i].key);
 
@@ -71,9 +69,6 @@ const char *quota_judge_spec(const json_t *spec)
 			   json_integer_value(v) <= settings[i].max))
 			return settings[i].why;
 	}
-	if (class && (!json_is_string(class) || (strcmp(json_string_value(class), "ordered") != 0 &&
-						 strcmp(json_string_value(class), "strong") != 0)))
-		return "the spec's `class` is \"ordered\" or \"strong\"";
 	return NULL;
 }
 

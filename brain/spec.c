@@ -7,12 +7,13 @@
 
 #include "base/text.h"
 #include "base/util.h"
+#include "brain/class.h"
 #include "brain/quota.h"
 #include "brain/rules.h"
 
 /* Separated by blanks, as they are shown. */
 static const char settings[] =
-	"audit class env ignore quota_bytes rate_bytes sweep_s view watch_limit";
+	"audit class classes env ignore quota_bytes rate_bytes sweep_s view watch_limit";
 
 static const struct {
 	const char *provider, *keys;
@@ -105,6 +106,8 @@ const char *spec_judge(const json_t *spec, const char *provider, char room[SPEC_
 	why = rules_judge(spec);
 	if (!why)
 		why = quota_judge_spec(spec);
+	if (!why)
+		why = class_judge_spec(spec);
 	if (why)
 		return why;
 	if (!view_ok(json_object_get(spec, "view")))

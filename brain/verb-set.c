@@ -2,10 +2,12 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "brain/class.h"
 #include "brain/commit.h"
 #include "brain/link.h"
 #include "brain/quota.h"
 #include "brain/verb.h"
+#include "brain/view.h"
 
 enum { SETTINGS_MAX = 16 };
 
@@ -38,17 +40,7 @@ static const struct key *find_key(const char *text)
 }
 
 /* NULL: it is in fields; else why not. */
-static const char *take_class(json_t *fields, const char *value)
-{
-	if (strcmp(value, "ordered") != 0 && strcmp(value, "strong") != 0)
-		return "the class of a whole environment is ordered or strong; eventual, and "
-		       "classes "
-		       "of paths, are not there yet";
-	(void)json_object_set_new(fields, "class", json_string(value));
-	return NULL;
-}
-
-static const char *take(json_t *fields, const char *text)
+static const char *take(const json_t *spec, json_t *fields, const char *text)
 {
 	const struct key *k = find_key(text);
 	const char *value = strchr(text, '=');
@@ -56,11 +48,11 @@ static const char *take(json_t *fields, const char *text)
 	int r;
 
 	if (!k)
-		return "KEY=VALUE is class=ordered|strong, quota=BYTES, rate=BYTES (a second) or "
-		       "sweep=SECONDS";
+		return "KEY=VALUE is class=ordered|strong|eventual[:PATTERN], quota=BYTES, "
+		       "rate=BYTES (a second) or sweep=SECONDS";
 	value++;
 	if (strcmp(k->name, "class") == 0)
-		return take_class(fields, value);
+		return class_take(spec, fields, value);
 	r = k->size ? text_parse_size(value, &n) : text_parse_u64(value, UINT32_MAX, &n);
 	if (r < 0 || n > (uint64_t)1 << 53)
 		return k->size ? "the value is a number of bytes, with K, M, G or T if you like; 0 "
@@ -95,6 +87,7 @@ static void apply(struct setting *s, struct env *env)
 	}
 	quota_look(env);
 	quota_say(env);
+	view_classes(env);
 	call_ok(s->call, env_json_inspect(env));
 }
 
@@ -137,13 +130,14 @@ static int record(struct setting *s, struct env *env, const char *text)
 	return r;
 }
 
-static const char *take_all(json_t *fields, char *const *texts, size_t *ret_n)
+static const char *take_all(const json_t *spec, json_t *fields, char *const *texts, size_t *ret_n)
 {
 	const char *why = NULL;
 	size_t n = 0;
 
 	for (; !why && texts && texts[n]; n++)
-		why = n < SETTINGS_MAX ? take(fields, texts[n]) : "that are too many settings";
+		why = n < SETTINGS_MAX ? take(spec, fields, texts[n])
+				       : "that are too many settings";
 	*ret_n = n;
 	return n ? why : "limb set NAME KEY=VALUE... takes at least one setting";
 }
@@ -172,7 +166,7 @@ void verb_set(struct call *call)
 	}
 	s->call = call;
 	s->fields = json_object();
-	why = take_all(s->fields, texts, &n);
+	why = take_all(env->spec, s->fields, texts, &n);
 	for (size_t i = 0; !why && r == 0 && i < n; i++)
 		r = record(s, env, texts[i]);
 	call_strv_free(texts);

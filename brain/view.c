@@ -153,6 +153,10 @@ static void view_readable(uv_poll_t *p, int status, int events)
 				return;
 		} else if (f.kind == VIEW_WROTE) {
 			accept_kick(v->env);
+		} else if (f.kind == VIEW_WAITS) {
+			accept_now(v->env);
+		} else if (f.kind == VIEW_TOLD) {
+			accept_told(v->env, f.seq - MIN((uint64_t)f.arg, f.seq) + 1, f.seq);
 		} else if (f.kind == VIEW_DRAINED) {
 			accept_drained(v->env, f.seq);
 			if (v->stopping)
@@ -161,14 +165,19 @@ static void view_readable(uv_poll_t *p, int status, int events)
 	} while (1);
 }
 
-static void view_say(struct view *v, enum view_message kind, uint64_t seq)
+static void view_say_of(struct view *v, enum view_message kind, uint32_t arg, uint64_t seq)
 {
-	struct view_frame f = {.kind = kind, .seq = seq};
+	struct view_frame f = {.kind = kind, .arg = arg, .seq = seq};
 
 	/* A full socket loses nothing: the next PUBLISH carries a higher number. That it is
 	 * closed, by a limb-fs that ends, the poll tells; then another one is started. */
 	if (v->connected)
 		(void)!send(v->sock, &f, sizeof(f), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void view_say(struct view *v, enum view_message kind, uint64_t seq)
+{
+	view_say_of(v, kind, 0, seq);
 }
 
 void view_publish(struct env *env, uint64_t seq)
@@ -203,6 +212,18 @@ bool view_drain(struct env *env, uint64_t token)
 		return false;
 	view_say(env->view, VIEW_DRAIN, token);
 	return true;
+}
+
+void view_refused(struct env *env, uint64_t number, int error)
+{
+	if (env->view)
+		view_say_of(env->view, VIEW_REFUSED, (uint32_t)error, number);
+}
+
+void view_classes(struct env *env)
+{
+	if (env->view)
+		view_say(env->view, VIEW_CLASSES, 0);
 }
 
 void view_merged(struct env *env)
@@ -347,6 +368,7 @@ static void view_connect(struct view *v)
 	waits_watch(v);
 	v->published = env_seq(v->env);
 	view_say(v, VIEW_PUBLISH, v->published);
+	view_say(v, VIEW_CLASSES, 0); /* while nobody was there to hear it */
 	view_say(v, VIEW_STALE, !link_up(v->env));
 	accept_connected(v->env);
 }

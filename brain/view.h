@@ -23,7 +23,10 @@ void view_set_stale(struct env *env, bool stale);
 bool view_over(struct env *env, uint64_t number, uint64_t seq);
 /* All that was written is to be in the log: accept_drained() follows. False: nobody is there. */
 bool view_drain(struct env *env, uint64_t token);
-void view_merged(struct env *env); /* packs were removed: their room is free once it closes them */
+/* Of its log that entry was not made; before the view_over() that it is in. */
+void view_refused(struct env *env, uint64_t number, int error);
+void view_classes(struct env *env); /* what env.json says of them has changed */
+void view_merged(struct env *env);  /* packs were removed: their room is free once it closes them */
 
 /* fn when the mount has seen seq, or behind=true after 1 s; at once without a mount. */
 typedef void (*view_seen_fn)(struct env *env, bool behind, void *userdata);

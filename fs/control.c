@@ -13,6 +13,8 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "brain/view-protocol.h"
+#include "fs/await.h"
+#include "fs/classes.h"
 #include "fs/keeper.h"
 #include "fs/past.h"
 
@@ -93,9 +95,9 @@ void control_free(struct control *c)
 	free(c);
 }
 
-static void say(struct control *c, uint32_t kind, uint64_t seq)
+static void say(struct control *c, uint32_t kind, uint32_t arg, uint64_t seq)
 {
-	struct view_frame f = {.kind = kind, .seq = seq};
+	struct view_frame f = {.kind = kind, .arg = arg, .seq = seq};
 
 	(void)pthread_mutex_lock(&c->lock);
 	/* A limbd that does not read is told again by the next one. */
@@ -106,12 +108,22 @@ static void say(struct control *c, uint32_t kind, uint64_t seq)
 
 void control_seen(uint64_t seq, void *control)
 {
-	say(control, VIEW_SEEN, seq);
+	say(control, VIEW_SEEN, 0, seq);
 }
 
 void control_drained(uint64_t token, void *control)
 {
-	say(control, VIEW_DRAINED, token);
+	say(control, VIEW_DRAINED, 0, token);
+}
+
+void control_waits(uint64_t last, void *control)
+{
+	say(control, VIEW_WAITS, 0, last);
+}
+
+void control_told(uint64_t first, uint64_t last, void *control)
+{
+	say(control, VIEW_TOLD, (uint32_t)MIN(last - first + 1, (uint64_t)UINT32_MAX), last);
 }
 
 /* ---- the main thread ---- */
@@ -122,6 +134,9 @@ static void set_daemon(struct fs *fs, bool here)
 
 	if (atomic_exchange(&s->daemon, here) && !here && !atomic_load(&s->away))
 		atomic_store(&s->since_ms, clock_mono_ms());
+	/* What it would have said of what it has is not said again by the next one. */
+	if (!here && fs->await)
+		await_lost(fs->await);
 }
 
 static void set_away(struct fs *fs, bool away)
@@ -130,6 +145,29 @@ static void set_away(struct fs *fs, bool away)
 
 	if (!atomic_exchange(&s->away, away) && away)
 		atomic_store(&s->since_ms, clock_mono_ms());
+}
+
+/* Numbers beyond the log's are those of an older one. */
+static void set_over(struct fs *fs, uint64_t number)
+{
+	bool ours;
+
+	if (!fs->await)
+		return;
+	overlay_read_lock(fs->overlay);
+	ours = number <= intent_last(fs->overlay->log);
+	overlay_unlock(fs->overlay);
+	if (ours)
+		await_over(fs->await, number);
+}
+
+static void load_classes(const struct control *c, struct fs *fs)
+{
+	int r = fs->classes ? classes_load(fs->classes, c->env_fd) : 0;
+
+	if (r < 0)
+		(void)log_line_errno(LOG_LEVEL_WARNING, r,
+				     "cannot read the classes of the view; they are as before");
 }
 
 static void accept_one(struct control *c, struct fs *fs)
@@ -144,6 +182,8 @@ static void accept_one(struct control *c, struct fs *fs)
 		(void)close(conn);
 		return;
 	}
+	/* Another limbd: of the one before nothing more is heard. */
+	set_daemon(fs, false);
 	take_connection(c, conn);
 	set_daemon(fs, true);
 }
@@ -160,7 +200,13 @@ static int take_frame(struct control *c, const struct view_frame *m, struct fs *
 	case VIEW_STALE: set_away(fs, m->seq != 0); return 0;
 	case VIEW_MERGED: contents_close_removed(fs->contents); return 0;
 	case VIEW_OVER_AT: c->over_at = m->seq; return 0;
+	case VIEW_REFUSED:
+		if (fs->await)
+			await_refused(fs->await, m->seq, (int)m->arg);
+		return 0;
+	case VIEW_CLASSES: load_classes(c, fs); return 0;
 	case VIEW_OVER:
+		set_over(fs, m->seq);
 		if (f)
 			follow_over(f, m->seq, c->over_at);
 		return 0;
@@ -220,6 +266,6 @@ void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd
 			accept_one(c, fs);
 		/* Whoever comes later looks by itself. */
 		if (fds[4].revents && eventfd_read(wrote, &count) == 0 && c)
-			say(c, VIEW_WROTE, count);
+			say(c, VIEW_WROTE, 0, count);
 	}
 }

@@ -24,6 +24,9 @@ void control_free(struct control *c);
 
 void control_seen(uint64_t seq, void *control);
 void control_drained(uint64_t token, void *control); /* from the keeper */
+/* From who waits for limbd, await.h. */
+void control_waits(uint64_t last, void *control);
+void control_told(uint64_t first, uint64_t last, void *control);
 
 /* Tells status and follower (NULL: nothing changes) what limbd says, until QUIT or until wake_fd becomes readable.
  * c NULL: there is no limbd to listen to. */

@@ -8,6 +8,7 @@
  *	spot		what the kernel's ids mean
 	ops		the kernel's requests, answered by several threads
  *	intent, overlay, change, bytes, settle, keeper: what is written in the view
+	classes, await: when who wrote it is answered
 	past		many trees of one session, each at its point
  *	follow		limbd's news, told to the kernel; one thread
  *	control		the socket to limbd; the main thread
@@ -29,6 +30,8 @@
 struct past;
 struct overlay;
 struct keeper;
+struct classes;
+struct await;
 
 struct fs {
 	uint64_t at;	   /* the position that is shown, or INDEX_NOW */
@@ -41,6 +44,8 @@ struct fs {
 	struct dirs *dirs;
 	struct overlay *overlay; /* NULL: nothing can be written */
 	struct keeper *keeper;
+	struct classes *classes; /* both: with an overlay */
+	struct await *await;
 	int state_fd; /* its file system is what statfs tells of */
 	struct status status;
 };

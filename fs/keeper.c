@@ -9,11 +9,20 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "fs/bytes.h"
+#include "fs/classes.h"
 
 enum {
 	TICK_MS = 10,
 	QUIET_MAX_MS = 1000,
+	EVENTUAL_MS = 2000, /* how often a file of that class has a version */
+	LATER_MS = 250,	    /* TICK_MS where there are only such */
 	INVALIDATE_MAX = 1024,
+};
+
+struct stale_name {
+	struct stale_name *next;
+	uint64_t dir;
+	char name[];
 };
 
 struct keeper {
@@ -29,27 +38,62 @@ struct keeper {
 	uint64_t token; /* of the newest drain that was asked for */
 	uint64_t stale[INVALIDATE_MAX];
 	size_t n_stale;
+	struct stale_name *names;
 };
 
-/* all: whatever is written, else what was quiet for long enough. */
-static void make_versions(struct keeper *k, bool all)
+enum occasion { A_TICK, A_DRAIN, THE_END };
+
+/* What is written still: nothing, what can wait, or what is to be looked at each tick. */
+enum left { LEFT_NOTHING, LEFT_LATER, LEFT_SOON };
+
+static bool is_eventual(struct keeper *k, struct index_txn *t, const struct onode *o)
+{
+	_cleanup_(buf_done) struct buf path = BUF_INIT(INDEX_PATH_MAX + 1);
+
+	return !classes_plain(k->fs->classes) &&
+	       overlay_path(k->fs->overlay, t, o->id, &path) >= 0 && buf_add_u8(&path, 0) >= 0 &&
+	       classes_of(k->fs->classes, (const char *)buf_data(&path), false) == CLASS_EVENTUAL;
+}
+
+static bool is_due(struct keeper *k, const struct onode *o, bool eventual, enum occasion on)
+{
+	uint64_t now = clock_mono_ms();
+
+	if (on == THE_END)
+		return true;
+	if (eventual)
+		return on == A_TICK && status_is_live(&k->fs->status) &&
+		       now - o->stage_ms >= EVENTUAL_MS;
+	return on == A_DRAIN || now - o->write_ms >= o->quiet_ms ||
+	       now - o->stage_ms >= QUIET_MAX_MS;
+}
+
+static enum left make_versions(struct keeper *k, enum occasion on)
 {
 	static struct log_limit limit;
 	struct overlay *ov = k->fs->overlay;
-	uint64_t now = clock_mono_ms(), seq;
+	enum left left = LEFT_NOTHING;
 	struct index_txn *t;
+	uint64_t seq;
 	int r;
 
 	overlay_lock(ov);
 	if (ov->n_written == 0 || source_begin(k->fs->source, &t, &seq) < 0) {
+		left = ov->n_written ? LEFT_SOON : LEFT_NOTHING;
 		overlay_unlock(ov);
-		return;
+		return left;
 	}
 	for (size_t i = 0; i < ov->n_slots && ov->n_written; i++)
 		for (struct onode *o = ov->nodes[i]; o; o = o->next) {
-			if (!o->written || (!all && now - o->write_ms < o->quiet_ms &&
-					    now - o->stage_ms < QUIET_MAX_MS))
+			bool eventual = o->written && is_eventual(k, t, o);
+
+			if (!o->written)
 				continue;
+			if (!is_due(k, o, eventual, on)) {
+				if (!eventual || left == LEFT_NOTHING)
+					left = eventual ? LEFT_LATER : LEFT_SOON;
+				continue;
+			}
 			r = bytes_version(ov, t, o);
 			o->quiet_ms = MIN(o->quiet_ms * 2, (uint64_t)QUIET_MAX_MS);
 			if (r == -ENOENT) { /* it has no name in a tree that anybody sees */
@@ -57,33 +101,39 @@ static void make_versions(struct keeper *k, bool all)
 				ov->n_written--;
 				r = 0;
 			}
+			if (r < 0)
+				left = LEFT_SOON;
 			if (r < 0 && log_limited(&limit, 3, 10000))
 				(void)log_line_errno(LOG_LEVEL_WARNING, r,
 						     "cannot keep what was written; trying again");
 		}
 	source_end(k->fs->source, t);
 	overlay_unlock(ov);
+	return left;
 }
 
 /* Pages of mappings come as WRITEs meanwhile, which others answer. */
-static void drain(struct keeper *k, uint64_t token)
+static enum left drain(struct keeper *k, uint64_t token)
 {
+	enum left left;
 	cleanup_close int fd = file_open_dir(AT_FDCWD, k->mount_path);
 
 	if (fd >= 0)
 		(void)io_syncfs(fd, "keeper.syncfs");
-	make_versions(k, true);
+	left = make_versions(k, A_DRAIN);
 	k->drained(token, k->userdata);
+	return left;
 }
 
-static bool is_anything_written(struct keeper *k)
+static void forget_names(struct keeper *k, struct stale_name *list, bool tell)
 {
-	bool any;
-
-	overlay_read_lock(k->fs->overlay);
-	any = k->fs->overlay->n_written > 0;
-	overlay_unlock(k->fs->overlay);
-	return any;
+	for (struct stale_name *s = list, *next; s; s = next) {
+		next = s->next;
+		if (tell)
+			(void)fuse_lowlevel_notify_inval_entry(k->se, s->dir, s->name,
+							       strlen(s->name));
+		free(s);
+	}
 }
 
 /* True: it is that late. */
@@ -101,20 +151,23 @@ static bool wait_until(struct keeper *k, uint64_t end_ms)
 static void *run(void *userdata)
 {
 	struct keeper *k = userdata;
-	uint64_t stale[INVALIDATE_MAX], token, next_ms = 0;
-	bool draining, busy = true; /* what a crash left is written, too */
+	uint64_t stale[INVALIDATE_MAX], token, last_ms = 0;
+	enum left left = LEFT_SOON; /* what a crash left is written, too */
+	struct stale_name *names;
+	bool draining;
 	size_t n;
 
 	(void)pthread_mutex_lock(&k->lock);
 	for (;;) {
 		/* A look at all nodes each tick, however often it is woken. */
-		while (!k->stop && !k->drain && !k->n_stale) {
-			if (!busy && !k->wake)
+		while (!k->stop && !k->drain && !k->n_stale && !k->names) {
+			if (left == LEFT_NOTHING && !k->wake)
 				(void)pthread_cond_wait(&k->cond, &k->lock);
-			else if (wait_until(k, next_ms))
+			else if (wait_until(k, last_ms + (left == LEFT_SOON || k->wake ? TICK_MS
+										       : LATER_MS)))
 				break;
 		}
-		next_ms = clock_mono_ms() + TICK_MS;
+		last_ms = clock_mono_ms();
 		if (k->stop)
 			break;
 		k->wake = false;
@@ -124,14 +177,12 @@ static void *run(void *userdata)
 		n = k->n_stale;
 		memcpy(stale, k->stale, n * sizeof(stale[0]));
 		k->n_stale = 0;
+		names = take_ptr(&k->names);
 		(void)pthread_mutex_unlock(&k->lock);
 		for (size_t i = 0; i < n; i++)
 			(void)fuse_lowlevel_notify_inval_inode(k->se, stale[i], 0, 0);
-		if (draining)
-			drain(k, token);
-		else
-			make_versions(k, false);
-		busy = is_anything_written(k);
+		forget_names(k, names, true);
+		left = draining ? drain(k, token) : make_versions(k, A_TICK);
 		(void)pthread_mutex_lock(&k->lock);
 	}
 	(void)pthread_mutex_unlock(&k->lock);
@@ -172,7 +223,8 @@ void keeper_stop(struct keeper *k)
 	(void)pthread_cond_signal(&k->cond);
 	(void)pthread_mutex_unlock(&k->lock);
 	(void)pthread_join(k->thread, NULL);
-	make_versions(k, true);
+	(void)make_versions(k, THE_END);
+	forget_names(k, k->names, false);
 	(void)pthread_cond_destroy(&k->cond);
 	(void)pthread_mutex_destroy(&k->lock);
 	free(k->mount_path);
@@ -197,6 +249,22 @@ void keeper_invalidate(struct keeper *k, uint64_t id)
 	(void)pthread_mutex_lock(&k->lock);
 	if (k->n_stale < INVALIDATE_MAX)
 		k->stale[k->n_stale++] = id;
+	(void)pthread_cond_signal(&k->cond);
+	(void)pthread_mutex_unlock(&k->lock);
+}
+
+void keeper_forget_name(struct keeper *k, uint64_t dir, const char *name)
+{
+	size_t n = strlen(name) + 1;
+	struct stale_name *s = k ? malloc(sizeof(*s) + n) : NULL;
+
+	if (!s)
+		return;
+	s->dir = dir;
+	memcpy(s->name, name, n);
+	(void)pthread_mutex_lock(&k->lock);
+	s->next = k->names;
+	k->names = s;
 	(void)pthread_cond_signal(&k->cond);
 	(void)pthread_mutex_unlock(&k->lock);
 }

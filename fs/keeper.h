@@ -6,6 +6,7 @@
  *	keeper_start(fs, se, mount_path, drained, ud, &k);
  *	keeper_wake(k)			something was written
  *	keeper_invalidate(k, id)	its size is not what the kernel thinks
+ *	keeper_forget_name(k, dir, name)  it leads where the kernel does not think
  *	keeper_drain(k, token)		all that was written until now, also through mappings,
  *					is in the log -> drained(token, last, ud)
  *	keeper_stop(k)			while requests are still answered
@@ -26,6 +27,7 @@ void keeper_stop(struct keeper *k); /* NULL is fine */
 /* Any thread. */
 void keeper_wake(struct keeper *k);
 void keeper_invalidate(struct keeper *k, uint64_t id);
+void keeper_forget_name(struct keeper *k, uint64_t dir, const char *name);
 void keeper_drain(struct keeper *k, uint64_t token);
 
 #endif

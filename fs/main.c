@@ -26,6 +26,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "fs/await.h"
+#include "fs/classes.h"
 #include "fs/control.h"
 #include "fs/copy.h"
 #include "fs/keeper.h"
@@ -174,6 +176,7 @@ struct view {
 	struct control *control;
 	struct overlay *overlay;
 	struct keeper *keeper;
+	struct await *await;
 };
 
 static void view_init(struct view *v)
@@ -188,6 +191,7 @@ static void view_done(struct view *v)
 	control_stop(v->control);
 	if (v->mounted)
 		(void)mountpoint_clear(v->path, v->source_name);
+	await_stop(v->await); /* the keeper may wait for who waits here */
 	keeper_stop(v->keeper);
 	follow_stop(v->follow);
 	control_free(v->control);
@@ -196,6 +200,8 @@ static void view_done(struct view *v)
 	session_free(v->session);
 	mountpoint_remove(&v->mp);
 	mountpoint_done(&v->mp);
+	await_free(v->await);
+	classes_free(v->fs.classes);
 	overlay_free(v->overlay);
 	dirs_free(v->fs.dirs);
 	nodes_free(v->fs.nodes);
@@ -361,6 +367,12 @@ static int open_source(struct view *v)
 		if (r < 0)
 			return log_error_errno(r, "cannot open the intent log of the view");
 		v->fs.overlay = v->overlay;
+		v->fs.classes = classes_new();
+		if (!v->fs.classes)
+			return log_oom();
+		r = classes_load(v->fs.classes, v->env_fd);
+		if (r < 0)
+			return log_error_errno(r, "cannot read the classes of the view");
 		dirs_set_list(v->fs.dirs, list_shown, v->overlay);
 	}
 	r = source_begin(v->fs.source, &t, &v->seq);
@@ -413,8 +425,23 @@ static void tell_drained(uint64_t token, void *userdata)
 	control_drained(token, v->control); /* who asked did so by it */
 }
 
+static void tell_waits(uint64_t last, void *userdata)
+{
+	const struct view *v = userdata;
+
+	control_waits(last, v->control); /* there was a limbd */
+}
+
+static void tell_told(uint64_t first, uint64_t last, void *userdata)
+{
+	const struct view *v = userdata;
+
+	control_told(first, last, v->control);
+}
+
 static int mount_view(struct view *v)
 {
+	const struct await_words words = {tell_waits, tell_told, v};
 	const char *why = "";
 	int r;
 
@@ -424,8 +451,11 @@ static int mount_view(struct view *v)
 	/* From the index as it is before the first answer. The past does not change. */
 	if (!v->past)
 		r = follow_start(&v->fs, session_fuse(v->session), tell_seen, v, &v->follow);
+	if (r >= 0 && v->overlay)
+		r = await_start(&v->fs, &words, &v->await);
 	if (r < 0)
-		return log_error_errno(r, "cannot start the thread that follows limbd");
+		return log_error_errno(r, "cannot start the threads that hear limbd");
+	v->fs.await = v->await;
 	r = session_mount(v->session, v->path, &why);
 	if (r < 0)
 		return fail(r, "permission_denied",

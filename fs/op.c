@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "fs/bytes.h"
 #include "fs/change.h"
+#include "fs/classes.h"
 
 enum {
 	WAIT_STEP_MS = 10,
@@ -79,10 +80,27 @@ void op_end(struct op *op)
 	buf_done(&op->to_path);
 }
 
+void op_answer_with(struct op *op, int r, const struct answer *a)
+{
+	struct waiter *w = op->wait;
+
+	if (r >= 0 && w && op->p.name)
+		await_name(w, op->p.parent, op->p.name);
+	if (r >= 0 && w && op->p.to_name)
+		await_name(w, op->p.to_parent, op->p.to_name);
+	op_end(op);
+	op->wait = NULL;
+	if (r >= 0 && w) {
+		await_answer(w, op->req, a);
+		return;
+	}
+	await_drop(w);
+	answer_give(op->fs, op->req, r, a);
+}
+
 void op_answer(struct op *op, int r)
 {
-	op_end(op);
-	(void)fuse_reply_err(op->req, r < 0 ? -r : 0);
+	op_answer_with(op, r, &(struct answer){.kind = ANSWER_NOTHING});
 }
 
 /* The directory, and what its name leads to now: into p, path and node. */
@@ -132,13 +150,82 @@ int op_find_to(struct op *op, uint64_t parent, const char *name, uint64_t *ret_n
 	return r;
 }
 
+/* ---- class strong ---- */
+
+int op_wait_from(struct op *op, uint64_t first)
+{
+	if (!op->wait)
+		op->wait = await_new(op->fs->await, first);
+	return op->wait ? 0 : -ENOMEM;
+}
+
+/* 1, or that it cannot be now. */
+static int strong(const struct fs *fs)
+{
+	return status_is_live(&fs->status) ? 1 : -EHOSTUNREACH;
+}
+
+static int is_strong(struct op *op, uint8_t kind, uint64_t node)
+{
+	struct classes *c = op->fs->classes;
+	struct index_node n;
+	bool dir;
+
+	if (classes_plain(c))
+		return 0;
+	if (kind == ACCEPTED_CREATE)
+		dir = op->e.n.type == NODE_TYPE_DIRECTORY;
+	else
+		dir = overlay_node(op->ov, op->t, node, &n) >= 0 && n.n.type == NODE_TYPE_DIRECTORY;
+	if (classes_of(c, op->e.path, dir) != CLASS_STRONG &&
+	    (!op->e.to_path || classes_of(c, op->e.to_path, dir) != CLASS_STRONG))
+		return 0;
+	return strong(op->fs);
+}
+
+int op_is_strong(struct fs *fs, uint64_t id)
+{
+	_cleanup_(buf_done) struct buf path = BUF_INIT(INDEX_PATH_MAX + 1);
+	struct index_txn *t;
+	uint64_t seq;
+	int r;
+
+	if (classes_plain(fs->classes))
+		return 0;
+	overlay_read_lock(fs->overlay);
+	r = source_begin(fs->source, &t, &seq);
+	if (r >= 0) {
+		r = overlay_path(fs->overlay, t, id, &path);
+		source_end(fs->source, t);
+	}
+	overlay_unlock(fs->overlay);
+	if (r >= 0)
+		r = buf_add_u8(&path, 0);
+	if (r == -ENOENT) /* unlinked: nobody else will see it */
+		return 0;
+	if (r < 0)
+		return r;
+	if (classes_of(fs->classes, (const char *)buf_data(&path), false) != CLASS_STRONG)
+		return 0;
+	return strong(fs);
+}
+
 int op_make(struct op *op, uint8_t kind, uint64_t node)
 {
+	int r = is_strong(op, kind, node);
+
+	if (r > 0)
+		r = op_wait_from(op, intent_last(op->ov->log) + 1);
+	if (r < 0)
+		return r;
 	op->e.kind = kind;
 	op->e.node = node;
 	op->e.journal = overlay_journal(op->ov, node);
 	op->e.base_seq = op->seq;
-	return change_make(op->ov, op->t, &op->e, &op->p);
+	r = change_make(op->ov, op->t, &op->e, &op->p);
+	if (r >= 0 && op->wait)
+		await_until(op->wait, op->e.number);
+	return r;
 }
 
 /* What is renamed is a version: the new name never leads to less than what was written. */

@@ -81,30 +81,29 @@ static int set_attrs(struct op *op, fuse_ino_t ino, const struct stat *st, int v
 void ops_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int valid,
 		 struct fuse_file_info *fi)
 {
+	struct answer answer = {.kind = ANSWER_ATTR};
+	struct waiter *wait = NULL;
 	struct index_node n;
-	struct stat st;
 	struct op op;
 	int r = 0;
 
 	(void)fi;
 	if (valid & FUSE_SET_ATTR_SIZE)
-		r = ops_set_size(req, ino, (uint64_t)attr->st_size);
+		r = ops_set_size(req, ino, (uint64_t)attr->st_size, &wait);
 	if (r < 0) {
 		(void)fuse_reply_err(req, -r);
 		return;
 	}
 	r = op_begin(&op, req);
+	op.wait = wait;
 	if (r >= 0)
 		r = set_attrs(&op, ino, attr, valid);
 	if (r >= 0)
 		r = overlay_node(op.ov, op.t, ino, &n);
 	if (r >= 0)
-		r = ops_stat(op.fs, op.t, &n, SPOT_BY_NAME, &st);
-	op_end(&op);
-	if (r < 0)
-		(void)fuse_reply_err(req, -r);
-	else
-		(void)fuse_reply_attr(req, &st, ops_timeout_s(op.fs));
+		r = ops_stat(op.fs, op.t, &n, SPOT_BY_NAME, &answer.attr);
+	answer.attr_timeout_s = ops_timeout_s(op.fs);
+	op_answer_with(&op, r, &answer);
 }
 
 /* ---- extended attributes ---- */

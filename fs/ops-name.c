@@ -20,7 +20,7 @@ static int fill_entry(struct op *op, uint64_t id, struct fuse_entry_param *e)
 	/* An answer that is older than the follower's floor says nothing of attributes. */
 	if (r >= 0)
 		r = nodes_hold(op->fs->nodes, UINT64_MAX, &id, 1);
-	e->ino = id;
+	e->ino = r >= 0 ? id : 0;
 	e->entry_timeout = ops_timeout_s(op->fs);
 	e->attr_timeout = id & OVERLAY_MADE ? e->entry_timeout : 0;
 	return r;
@@ -84,11 +84,7 @@ static int create(struct op *op, fuse_ino_t parent, const char *name, uint8_t ty
 
 static void answer_entry(struct op *op, int r, const struct fuse_entry_param *e)
 {
-	op_end(op);
-	if (r < 0)
-		(void)fuse_reply_err(op->req, -r);
-	else if (fuse_reply_entry(op->req, e) < 0)
-		spot_forget(op->fs, e->ino, 1);
+	op_answer_with(op, r, &(struct answer){.kind = ANSWER_ENTRY, .entry = *e});
 }
 
 void ops_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
@@ -103,12 +99,8 @@ void ops_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode
 	/* Somebody else was faster, and O_EXCL was not asked for. */
 	if (r == -EEXIST && !(fi->flags & O_EXCL))
 		r = fill_entry(&op, op.node, &e);
-	op_end(&op);
 	fi->keep_cache = 1;
-	if (r < 0)
-		(void)fuse_reply_err(req, -r);
-	else if (fuse_reply_create(req, &e, fi) < 0)
-		spot_forget(op.fs, e.ino, 1);
+	op_answer_with(&op, r, &(struct answer){.kind = ANSWER_CREATE, .entry = e, .fi = *fi});
 }
 
 void ops_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
@@ -256,6 +248,7 @@ static int exchange(struct op *op)
 		op->p = (struct placed){p.parent, p.to_parent, name, p.to_name, 0};
 		r = op_make(op, ACCEPTED_MOVE, op->node);
 	}
+	op->p = p; /* what lies aside has a name of ours */
 	return r;
 }
 

@@ -7,15 +7,18 @@
 #include "fs/bytes.h"
 #include "fs/keeper.h"
 
-/* With the lock taken and a staging file open; op_begin() was called. */
+/* With the lock taken and a staging file open; op_begin() was called. seen: the kernel's pages,
+ * of a mapping: nobody waits for these. */
 static int begin_bytes(struct op *op, fuse_req_t req, fuse_ino_t ino, uint64_t size, bool seen,
 		       int *ret_fd, struct onode **ret)
 {
 	struct fs *fs = fuse_req_userdata(req);
-	int r;
+	int r, strong;
 
 	for (;;) {
-		r = bytes_stage(fs->overlay, ino, size, seen);
+		r = strong = seen ? 0 : op_is_strong(fs, ino);
+		if (r >= 0)
+			r = bytes_stage(fs->overlay, ino, size, seen);
 		if (r < 0) {
 			*op = (struct op){.req = req, .fs = fs, .ov = fs->overlay};
 			return r;
@@ -27,12 +30,22 @@ static int begin_bytes(struct op *op, fuse_req_t req, fuse_ino_t ino, uint64_t s
 		r = bytes_open(op->ov, *ret);
 		if (r >= 0) {
 			*ret_fd = r;
-			return 0;
+			return strong ? op_wait_from(op, intent_last(op->ov->log) + 1) : 0;
 		}
 		op_end(op);
 		if (r != -ESTALE)
 			return r;
 	}
+}
+
+/* What is waited for is a version at once. */
+static int end_bytes(struct op *op, struct onode *o)
+{
+	int r = op->wait ? bytes_version(op->ov, op->t, o) : 0;
+
+	if (r >= 0 && op->wait)
+		await_until(op->wait, intent_last(op->ov->log));
+	return r;
 }
 
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
@@ -50,20 +63,17 @@ void ops_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, of
 		at = o->n.content.size_bytes;
 	if (r >= 0)
 		r = io_pwrite_full(fd, data, size, at, "view.write");
-	if (r >= 0)
+	if (r >= 0) {
 		bytes_changed(op.ov, o, MAX(o->n.content.size_bytes, at + size));
-	op_end(&op);
-	if (r >= 0)
 		keeper_wake(op.fs->keeper);
-	if (r >= 0 && at != (uint64_t)off)
-		keeper_invalidate(op.fs->keeper, ino);
-	if (r < 0)
-		(void)fuse_reply_err(req, -r);
-	else
-		(void)fuse_reply_write(req, size);
+		if (at != (uint64_t)off)
+			keeper_invalidate(op.fs->keeper, ino);
+		r = end_bytes(&op, o);
+	}
+	op_answer_with(&op, r, &(struct answer){.kind = ANSWER_WRITE, .written = size});
 }
 
-int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size)
+int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size, struct waiter **ret_wait)
 {
 	cleanup_close int fd = -1;
 	struct onode *o = NULL;
@@ -72,11 +82,15 @@ int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size)
 
 	if (r >= 0)
 		r = io_ftruncate(fd, size, "view.truncate");
-	if (r >= 0)
+	if (r >= 0) {
 		bytes_changed(op.ov, o, size);
-	op_end(&op);
-	if (r >= 0)
 		keeper_wake(op.fs->keeper);
+		r = end_bytes(&op, o);
+	}
+	op_end(&op);
+	*ret_wait = r < 0 ? NULL : op.wait;
+	if (r < 0)
+		await_drop(op.wait);
 	return r;
 }
 
@@ -102,14 +116,14 @@ void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t le
 		if (!(mode & FALLOC_FL_KEEP_SIZE))
 			size = MAX(size, (uint64_t)(off + len));
 		bytes_changed(op.ov, o, size);
+		keeper_wake(op.fs->keeper);
+		r = end_bytes(&op, o);
 	}
 	op_answer(&op, r);
-	if (r >= 0)
-		keeper_wake(op.fs->keeper);
 }
 
 /* Everything that fsync returned for: the version, the entries before it, their directory. */
-static int sync_node(struct op *op, fuse_ino_t ino)
+static int sync_node(struct op *op, fuse_ino_t ino, int strong)
 {
 	struct overlay *ov = op->ov;
 	struct onode *o = overlay_find(ov, ino);
@@ -120,6 +134,11 @@ static int sync_node(struct op *op, fuse_ino_t ino)
 		r = bytes_version(ov, op->t, o);
 	if (o && o->over && o->bytes == BYTES_DATA)
 		number = o->data;
+	if (r >= 0 && strong > 0 && number && !await_is_over(op->fs->await, number)) {
+		r = op_wait_from(op, number);
+		if (r >= 0)
+			await_until(op->wait, number);
+	}
 	op_end(op);
 	if (r >= 0 && number)
 		r = bytes_sync(ov, number);
@@ -128,12 +147,14 @@ static int sync_node(struct op *op, fuse_ino_t ino)
 
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
+	/* What a mapping wrote nobody has waited for yet. While it is away it is durable here. */
+	int r, strong = op_is_strong(fuse_req_userdata(req), ino);
 	struct op op;
-	int r = op_begin(&op, req);
 
 	(void)datasync;
 	(void)fi;
+	r = op_begin(&op, req);
 	if (r >= 0)
-		r = sync_node(&op, ino);
+		r = sync_node(&op, ino, strong);
 	op_answer(&op, r);
 }

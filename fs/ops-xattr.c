@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "base/clock.h"
+#include "fs/classes.h"
 #include "fs/past.h"
 #include "journal/body.h"
 #include "journal/index-view.h"
@@ -23,18 +24,13 @@ static void reply(fuse_req_t req, int r, const struct buf *b, size_t size)
 
 /* ---- what the view says of itself: user.limb.*, by name only ---- */
 
-static bool is_live(const struct status *s)
-{
-	return !atomic_load(&s->away) && atomic_load(&s->daemon);
-}
-
 static int say_state(const struct spot *s, struct buf *out)
 {
 	const struct fs *fs = s->fs;
 
 	if (fs->past)
 		return buf_add_str(out, "past");
-	return buf_add_str(out, is_live(&fs->status) ? "live" : "away");
+	return buf_add_str(out, status_is_live(&fs->status) ? "live" : "away");
 }
 
 static int say_seq(const struct spot *s, struct buf *out)
@@ -48,7 +44,7 @@ static int say_seq(const struct spot *s, struct buf *out)
 static int say_age(const struct spot *s, struct buf *out)
 {
 	const struct status *st = &s->fs->status;
-	uint64_t age_ms = is_live(st) ? 0 : clock_mono_ms() - atomic_load(&st->since_ms);
+	uint64_t age_ms = status_is_live(st) ? 0 : clock_mono_ms() - atomic_load(&st->since_ms);
 
 	/* What does not change does not age. */
 	return s->fs->past ? -ENODATA : buf_printf(out, "%" PRIu64, age_ms);
@@ -125,6 +121,76 @@ static int say_job(const struct spot *s, struct buf *out)
 	return say_of_record(s, true, out);
 }
 
+struct by_path {
+	struct buf path;
+	bool dir;
+	uint64_t conflict; /* number of the newest one of that path; 0: none */
+};
+
+static int match_conflict(const struct index_intent *row, void *userdata)
+{
+	_cleanup_(arena_done) struct arena arena = ARENA_INIT(0);
+	struct by_path *p = userdata;
+	const char *path = (const char *)buf_data(&p->path);
+	Limb__Record *m;
+
+	/* Rows come in the order of their numbers. */
+	if (body_unpack(&arena, row->body, row->n, &m) >= 0 &&
+	    m->body_case == LIMB__RECORD__BODY_CONFLICT && m->conflict->path.len == strlen(path) &&
+	    memcmp(m->conflict->path.data, path, m->conflict->path.len) == 0)
+		p->conflict = row->change;
+	return 0;
+}
+
+static int find_by_path(const struct spot *s, bool conflict, struct by_path *p)
+{
+	struct fs *fs = s->fs;
+	struct index_node n;
+	struct index_txn *t;
+	uint64_t seq;
+	int r;
+
+	spot_lock(s);
+	r = source_begin(fs->source, &t, &seq);
+	if (r >= 0) {
+		r = spot_node(s, t, &n);
+		if (r >= 0)
+			r = spot_path(s, t, &p->path);
+		p->dir = r >= 0 && n.n.type == NODE_TYPE_DIRECTORY;
+		if (r >= 0 && conflict)
+			r = index_conflicts(t, match_conflict, p);
+		source_end(fs->source, t);
+	}
+	spot_unlock(s);
+	return r == -ENOENT ? -ENODATA : r;
+}
+
+/* When calls return that change it. */
+static int say_class(const struct spot *s, struct buf *out)
+{
+	struct by_path p = {.path = BUF_INIT(INDEX_PATH_MAX + 1)};
+	int r = s->fs->classes ? find_by_path(s, false, &p) : -ENODATA;
+
+	if (r >= 0)
+		r = buf_add_str(out,
+				classes_name(classes_of(s->fs->classes,
+							(const char *)buf_data(&p.path), p.dir)));
+	buf_done(&p.path);
+	return r;
+}
+
+/* As `limb conflicts` calls it. */
+static int say_conflict(const struct spot *s, struct buf *out)
+{
+	struct by_path p = {.path = BUF_INIT(INDEX_PATH_MAX + 1)};
+	int r = find_by_path(s, true, &p);
+
+	if (r >= 0)
+		r = p.conflict ? buf_printf(out, "c-%" PRIu64, p.conflict) : -ENODATA;
+	buf_done(&p.path);
+	return r;
+}
+
 static const struct {
 	const char *name;
 	int (*say)(const struct spot *s, struct buf *out);
@@ -132,6 +198,7 @@ static const struct {
 	{"user.limb.state", say_state}, {"user.limb.seq", say_seq},
 	{"user.limb.age_ms", say_age},	{"user.limb.origin", say_origin},
 	{"user.limb.job", say_job},	{"user.limb.messages", say_messages},
+	{"user.limb.class", say_class}, {"user.limb.conflict", say_conflict},
 };
 
 /* 1: it is one of ours, and said. */

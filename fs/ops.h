@@ -60,7 +60,9 @@ void ops_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t 
 void ops_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t to_parent, const char *to_name);
 
 /* ops-write.c */
-int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size);
+struct waiter;
+/* *ret_wait: who has to be answered when it is made, or NULL (await.h). */
+int ops_set_size(fuse_req_t req, fuse_ino_t ino, uint64_t size, struct waiter **ret_wait);
 void ops_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t off,
 	       struct fuse_file_info *fi);
 void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t len,

@@ -45,6 +45,17 @@ int spot_get_node(const struct spot *s, struct index_txn *t, uint64_t node, stru
 	return index_get_node(t, node, s->fs->at, ret);
 }
 
+int spot_path(const struct spot *s, struct index_txn *t, struct buf *out)
+{
+	int r;
+
+	if (s->fs->overlay)
+		r = overlay_path(s->fs->overlay, t, s->node, out);
+	else
+		r = s->fs->at == INDEX_NOW ? index_path(t, s->node, out) : -ENOENT;
+	return r < 0 ? r : buf_add_u8(out, 0);
+}
+
 void spot_lock(const struct spot *s)
 {
 	overlay_read_lock(s->fs->overlay);

@@ -40,6 +40,8 @@ int spot_lookup(const struct spot *s, struct index_txn *t, const char *name, siz
 		uint64_t *ret_node);
 /* The node of that id. */
 int spot_get_node(const struct spot *s, struct index_txn *t, uint64_t node, struct index_node *ret);
+/* Its path from the root now, NUL-terminated. -ENOENT: it has none, or is of the past. */
+int spot_path(const struct spot *s, struct index_txn *t, struct buf *out);
 /* Around a transaction whose answer makes nodes known; see overlay.h. */
 void spot_lock(const struct spot *s);
 void spot_unlock(const struct spot *s);

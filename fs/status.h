@@ -20,4 +20,9 @@ struct status {
 	_Atomic uint64_t messages[STATUS_OPCODES]; /* from the kernel, by opcode; 0: others */
 };
 
+static inline bool status_is_live(const struct status *s)
+{
+	return !atomic_load(&s->away) && atomic_load(&s->daemon);
+}
+
 #endif

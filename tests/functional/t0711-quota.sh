@@ -22,7 +22,7 @@ test_expect 'settings: each is a record, is shown, and what cannot be is refused
 	jq -e "any(.limits[]; .name == \"journal_bytes\" and .value == 2097152 and .enforced == \"limbfs\")" out
 	wait_for "test \"\$(status_of box .counts.sweep_period_ms)\" = 77000"
 	limb journal dump box --json | jq -se "[.[] | select(.type == \"decision\" and .verb == \"set\") | .key] == [\"quota\", \"sweep\", \"rate\", \"class\"]"
-	for bad in quota quota= quota=-1 quota=x sweep=0.5 sweep=99999999 class=eventual colour=red "class=strong:*.c"; do
+	for bad in quota quota= quota=-1 quota=x sweep=0.5 sweep=99999999 class=weak class= colour=red "class=weak:*.c" "class=strong:" "class=strong:!x" "class=:#x"; do
 		expect_code 2 limb set box "$bad"
 		expect_code 2 limb set box quota=1 "$bad"
 	done

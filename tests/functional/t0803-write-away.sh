@@ -47,6 +47,8 @@ test_expect 'what both sides changed is kept twice' '
 	test "$(cat "$root/f1")" = theirs
 	limb conflicts box --json >out
 	jq -e ".conflicts | length == 1 and .[0].path == \"f1\" and (.[0].versions | length) == 2" out
+	test "$(getfattr --only-values -n user.limb.conflict "$V/f1")" = "$(jq -r ".conflicts[0].conflict_id" out)"
+	expect_code 1 getfattr -n user.limb.conflict "$V/f2"
 '
 test_expect 'the rest has arrived' '
 	test "$(cat "$root/f2" "$root/f3" "$root/f4" "$root/new/file" "$root/e/in")" = "here 2

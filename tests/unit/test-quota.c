@@ -77,9 +77,6 @@ static void specs(void **state)
 	} cases[] = {
 		{"{}", true},
 		{"{\"quota_bytes\": 0, \"rate_bytes\": 1, \"sweep_s\": 2592000}", true},
-		{"{\"class\": \"strong\"}", true},
-		{"{\"class\": \"eventual\"}", false},
-		{"{\"class\": 1}", false},
 		{"{\"quota_bytes\": -1}", false},
 		{"{\"quota_bytes\": 1.5}", false},
 		{"{\"quota_bytes\": \"1G\"}", false},

@@ -31,6 +31,8 @@ static void fine(void **state)
 		{"command", "{\"command\": [\"a\"], \"path\": \"/x\"}"},
 		{"ssh", "{\"path\": \"/x\", \"quota_bytes\": 1, \"watch_limit\": 0}"},
 		{"ssh", "{\"ignore\": [\"x\"], \"audit\": \"full\", \"class\": \"strong\"}"},
+		{"local", "{\"class\": \"eventual\", \"classes\": [{\"pattern\": \"/a/**/*.log\", "
+			  "\"class\": \"ordered\"}]}"},
 		{"/opt/theirs", "{\"anything\": {\"at\": [\"all\"]}, \"network\": 7}"},
 	};
 
@@ -58,6 +60,15 @@ static void refused(void **state)
 		{"/opt/theirs", "{\"env\": {\"A=\": \"\"}}", "`env`"},
 		{"/opt/theirs", "{\"env\": {\"A\": 1}}", "`env`"},
 		{"/opt/theirs", "{\"watch_limit\": -1}", "`watch_limit`"},
+		{"local", "{\"class\": 1}", "`class`"},
+		{"local", "{\"class\": \"strongest\"}", "`class`"},
+		{"local", "{\"classes\": {}}", "`classes`"},
+		{"local", "{\"classes\": [{\"pattern\": \"a\", \"class\": \"weak\"}]}", "class is"},
+		{"local", "{\"classes\": [{\"pattern\": \"!a\", \"class\": \"strong\"}]}",
+		 "pattern"},
+		{"local", "{\"classes\": [{\"pattern\": \"a\\nb\", \"class\": \"strong\"}]}",
+		 "pattern"},
+		{"local", "{\"classes\": [{\"class\": \"strong\"}]}", "pattern"},
 		{"/opt/theirs", "{\"sweep_s\": 2592001}", "`sweep_s`"},
 	};
 
