@@ -79,8 +79,10 @@ static bool view_ok(const json_t *view)
 	json_t *value;
 	bool ok = !view || json_is_object(view);
 
-	json_object_foreach((json_t *)view, name, value)
-		ok = ok && strcmp(name, "write") == 0 && json_is_boolean(value);
+	json_object_foreach((json_t *)view, name, value) ok =
+		ok && ((strcmp(name, "write") == 0 && json_is_boolean(value)) ||
+		       (strcmp(name, "wait_s") == 0 && json_is_integer(value) &&
+			json_integer_value(value) >= 0 && json_integer_value(value) <= UINT32_MAX));
 	return ok;
 }
 
@@ -111,7 +113,8 @@ const char *spec_judge(const json_t *spec, const char *provider, char room[SPEC_
 	if (why)
 		return why;
 	if (!view_ok(json_object_get(spec, "view")))
-		return "the spec's `view` is an object, {\"write\": true}";
+		return "the spec's `view` is an object, {\"write\": true}, or with a number of "
+		       "seconds, `wait_s`";
 	if (limit && !(json_is_integer(limit) && json_integer_value(limit) >= 0 &&
 		       json_integer_value(limit) <= UINT32_MAX))
 		return "the spec's `watch_limit` is a number of watches; 0 is the kernel's limit";

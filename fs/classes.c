@@ -23,6 +23,7 @@ struct rules {
 struct classes {
 	pthread_rwlock_t lock;
 	atomic_bool plain;
+	_Atomic uint64_t wait_ms;
 	struct rules rules;
 };
 
@@ -106,6 +107,7 @@ int classes_load(struct classes *c, int env_fd)
 {
 	_cleanup_(buf_done) struct buf text = BUF_INIT(0);
 	struct rules rules, old;
+	const json_t *spec, *wait;
 	json_t *o;
 	int r = file_read(env_fd, "env.json", &text);
 
@@ -114,7 +116,10 @@ int classes_load(struct classes *c, int env_fd)
 	o = json_loadb((const char *)buf_data(&text), buf_len(&text), 0, NULL);
 	if (!o)
 		return -EBADMSG;
-	r = rules_parse(json_object_get(o, "spec"), &rules);
+	spec = json_object_get(o, "spec");
+	wait = json_object_get(json_object_get(spec, "view"), "wait_s");
+	atomic_store(&c->wait_ms, (uint64_t)MAX(json_integer_value(wait), 0) * 1000);
+	r = rules_parse(spec, &rules);
 	json_decref(o);
 	if (r < 0) {
 		rules_done(&rules);
@@ -127,6 +132,11 @@ int classes_load(struct classes *c, int env_fd)
 	(void)pthread_rwlock_unlock(&c->lock);
 	rules_done(&old);
 	return 0;
+}
+
+uint64_t classes_wait_ms(const struct classes *c)
+{
+	return c ? atomic_load(&c->wait_ms) : 0;
 }
 
 bool classes_plain(const struct classes *c)

@@ -14,6 +14,7 @@
 #define FS_CLASSES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum view_class { CLASS_ORDERED, CLASS_STRONG, CLASS_EVENTUAL };
 
@@ -26,6 +27,9 @@ int classes_load(struct classes *c, int env_fd);
 /* path: from the root, "" is the root. Any thread. */
 enum view_class classes_of(struct classes *c, const char *path, bool is_dir);
 const char *classes_name(enum view_class class);
+/* For how long what was written may wait until writers do (`view`, `wait_s`); 0: as long as it
+ * likes. */
+uint64_t classes_wait_ms(const struct classes *c);
 /* All is ordered: nobody needs to know paths. NULL: there are none. */
 bool classes_plain(const struct classes *c);
 

@@ -6,17 +6,29 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/log.h"
 
-enum { LOG_BYTES_MAX = 1 << 20 };
+enum {
+	LOG_BYTES_MAX = 1 << 20,
+	MARKS = 64,
+	MARK_MS = 1000,
+};
 
 struct intent_log {
 	int dir_fd, fd, wake_fd;
 	uint64_t epoch, first, last, size_bytes;
 	pthread_mutex_t lock; /* of fd, which another thread may be syncing */
 	struct buf out;
+	/* When what waits was accepted: from that number on, up to the next. */
+	struct mark {
+		uint64_t number, ms;
+	} marks[MARKS];
+	size_t n_marks;
+	uint64_t mark_ms; /* as far apart */
+	uint64_t marked;  /* the newest that one of them stands for */
 };
 
 int intent_dir(const struct intent_log *l)
@@ -133,6 +145,7 @@ int intent_open(int env_fd, struct intent_log **ret)
 		return -ENOMEM;
 	(void)pthread_mutex_init(&l->lock, NULL);
 	l->fd = l->dir_fd = -1;
+	l->mark_ms = MARK_MS;
 	l->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (l->wake_fd < 0)
 		return -errno;
@@ -166,6 +179,43 @@ int intent_replay(struct intent_log *l, intent_fn each, void *userdata)
 	return r;
 }
 
+/* ---- how old what waits is ---- */
+
+/* With no room for more of them every second one goes. */
+void intent_waits(struct intent_log *l, uint64_t number, uint64_t now_ms)
+{
+	l->marked = MAX(l->marked, number);
+	if (l->n_marks == 0)
+		l->mark_ms = MARK_MS;
+	else if (now_ms - l->marks[l->n_marks - 1].ms < l->mark_ms)
+		return;
+	if (l->n_marks == MARKS) {
+		for (size_t i = 0; i < MARKS / 2; i++)
+			l->marks[i] = l->marks[2 * i];
+		l->n_marks = MARKS / 2;
+		l->mark_ms *= 2;
+	}
+	l->marks[l->n_marks++] = (struct mark){number, now_ms};
+}
+
+static void drop_marks(struct intent_log *l, uint64_t done)
+{
+	size_t n = 0;
+
+	while (n < l->n_marks &&
+	       (n + 1 < l->n_marks ? l->marks[n + 1].number <= done + 1 : l->marked <= done))
+		n++;
+	l->n_marks -= n;
+	memmove(l->marks, l->marks + n, l->n_marks * sizeof(l->marks[0]));
+}
+
+uint64_t intent_age_ms(const struct intent_log *l, uint64_t now_ms)
+{
+	return l->n_marks ? now_ms - l->marks[0].ms : 0;
+}
+
+/* ---- entries ---- */
+
 int intent_append(struct intent_log *l, struct accepted *e)
 {
 	int r;
@@ -187,6 +237,8 @@ int intent_append(struct intent_log *l, struct accepted *e)
 	}
 	l->size_bytes += buf_len(&l->out);
 	l->last++;
+	if (e->kind != ACCEPTED_DONE)
+		intent_waits(l, e->number, clock_mono_ms());
 	(void)eventfd_write(l->wake_fd, 1);
 	return 0;
 }
@@ -211,6 +263,7 @@ void intent_done(struct intent_log *l, uint64_t number)
 	char name[32];
 	size_t n;
 
+	drop_marks(l, number);
 	if (accepted_logs(l->dir_fd, &firsts, &n) < 0)
 		return;
 	for (size_t i = 0; i + 1 < n; i++) {

@@ -24,8 +24,8 @@
  * the next one goes on behind the last number in its records.  Of both: both.  Files that
  * were unlinked while open die with limb-fs.
  *
- * Limits: INTENT_ENTRIES_MAX entries that are not over, INTENT_BYTES_MAX bytes staged.
- * Beyond them writers wait INTENT_WAIT_MS, and then get EDQUOT.
+ * Limits: INTENT_ENTRIES_MAX entries that are not over, INTENT_BYTES_MAX bytes staged, and,
+ * where the spec says one, how old the oldest of those entries is.  Beyond them writers wait INTENT_WAIT_MS, and then get EDQUOT.
  *
  *	intent_open(env_fd, &log);	cuts the tail
  *	intent_replay(log, each, ud);	all entries that there are
@@ -55,6 +55,11 @@ int intent_replay(struct intent_log *l, intent_fn each, void *userdata);
 int intent_append(struct intent_log *l, struct accepted *e);
 int intent_sync(struct intent_log *l);
 void intent_done(struct intent_log *l, uint64_t number);
+
+/* For how long the oldest has waited that was appended, and is not over; to some 1/32. */
+uint64_t intent_age_ms(const struct intent_log *l, uint64_t now_ms);
+/* Entries from before the log was opened wait, up to that number. */
+void intent_waits(struct intent_log *l, uint64_t number, uint64_t now_ms);
 
 int intent_dir(const struct intent_log *l);
 uint64_t intent_last(const struct intent_log *l);

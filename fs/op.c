@@ -15,11 +15,14 @@ enum {
 
 static bool has_room(struct overlay *ov)
 {
+	uint64_t limit_ms = classes_wait_ms(ov->fs->classes);
 	bool room;
 
 	overlay_read_lock(ov);
 	room = intent_last(ov->log) - ov->done < INTENT_ENTRIES_MAX &&
 	       ov->staged_bytes < INTENT_BYTES_MAX;
+	if (limit_ms && ov->last_change > ov->done)
+		room &= intent_age_ms(ov->log, clock_mono_ms()) < limit_ms;
 	overlay_unlock(ov);
 	return room;
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "fs/change.h"
 #include "journal/index-view.h"
@@ -579,6 +580,9 @@ int overlay_new(struct fs *fs, int env_fd, struct overlay **ret)
 	r = change_replay(ov);
 	if (r < 0)
 		return r;
+	/* How long they had waited before is forgotten. */
+	if (ov->last_change > ov->done)
+		intent_waits(ov->log, ov->last_change, clock_mono_ms());
 	*ret = take_ptr(&ov);
 	return 0;
 }

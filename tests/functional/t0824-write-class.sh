@@ -11,7 +11,6 @@ limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
 limb trust box >/dev/null
 R=$(away_root box)
 export R V
-wait_for "mountpoint -q $V"
 
 # class PATH CLASS: it is of that one
 class() {
@@ -30,7 +29,7 @@ intents() {
 # fails ERRNO CODE: the Python code ends with that one, from the system
 cat >"$T/bin/fails" <<'END'
 #!/usr/bin/python3
-import errno, os, sys
+import errno, os, sys, time
 V, R = os.environ["V"], os.environ["R"]
 try:
     exec(sys.argv[2])
@@ -43,7 +42,7 @@ END
 chmod 755 "$T/bin/fails"
 
 test_expect 'strong: what has returned is in the environment' '
-	class . strong
+	wait_for "class . strong"
 	cat >strong.py <<"END"
 import os, stat
 V, R = os.environ["V"], os.environ["R"]
@@ -183,5 +182,20 @@ x"
 	wait_for "class . strong"
 	mkdir "$V/again"
 	test -d "$R/again"
+'
+test_expect 'what waits for longer than the spec says makes writers wait, and then hear it' '
+	echo "{\"view\": {\"write\": true, \"wait_s\": 1}}" >spec.json
+	limb create old --provider "command:$T/bin/far old" --spec spec.json >/dev/null
+	limb trust old >/dev/null
+	V=$T/state/mnt/old
+	wait_for "mkdir $V/first"
+	limb sync old >/dev/null
+	away old
+	fails EDQUOT "[(os.mkdir(V + \"/d%d\" % i), time.sleep(.1)) for i in range(300)]"
+	test -d "$V/d0"
+	back old
+	limb sync old >/dev/null
+	test -d "$(away_root old)/d0"
+	wait_for "mkdir $V/second"
 '
 test_done

@@ -26,7 +26,7 @@ static void fine(void **state)
 	static const char *const cases[][2] = {
 		{"bwrap", "{}"},
 		{"bwrap", "{\"limits\": {}}"},
-		{"local", "{\"env\": {\"A\": \"\"}, \"view\": {\"write\": false}}"},
+		{"local", "{\"env\": {\"A\": \"\"}, \"view\": {\"write\": false, \"wait_s\": 1}}"},
 		{"container", "{\"network\": true, \"image\": \"x\", \"limits\": {\"cpu\": 0.5}}"},
 		{"command", "{\"command\": [\"a\"], \"path\": \"/x\"}"},
 		{"ssh", "{\"path\": \"/x\", \"quota_bytes\": 1, \"watch_limit\": 0}"},
@@ -57,6 +57,7 @@ static void refused(void **state)
 		{"/opt/theirs", "{\"limits\": [1]}", "`limits`"},
 		{"/opt/theirs", "{\"limits\": {\"cpu\": -1}}", "`limits`"},
 		{"/opt/theirs", "{\"view\": {\"write\": 1}}", "`view`"},
+		{"/opt/theirs", "{\"view\": {\"wait_s\": -1}}", "`view`"},
 		{"/opt/theirs", "{\"env\": {\"A=\": \"\"}}", "`env`"},
 		{"/opt/theirs", "{\"env\": {\"A\": 1}}", "`env`"},
 		{"/opt/theirs", "{\"watch_limit\": -1}", "`watch_limit`"},
