@@ -32,16 +32,26 @@ struct follow {
 
 /* ---- telling ---- */
 
+static bool is_stopping(struct follow *f)
+{
+	bool stop;
+
+	(void)pthread_mutex_lock(&f->lock);
+	stop = f->stop;
+	(void)pthread_mutex_unlock(&f->lock);
+	return stop;
+}
+
 /* ENOENT of a node that counts as known: an answer that makes it known is on its way, with
  * old attributes maybe, and would install them for ever. So ask again until it is there,
- * or forgotten. */
+ * or forgotten. (When all is unmounted nothing is there, and nothing is forgotten any more.) */
 static void tell_node(struct follow *f, uint64_t id, bool data)
 {
 	const struct timespec pause = {.tv_nsec = AGAIN_US * 1000};
 	uint64_t end_ms = 0;
 
 	while (fuse_lowlevel_notify_inval_inode(f->se, id, data ? 0 : -1, 0) == -ENOENT) {
-		if (id == NODE_ROOT || !nodes_known(f->fs->nodes, id))
+		if (id == NODE_ROOT || !nodes_known(f->fs->nodes, id) || is_stopping(f))
 			return;
 		if (!end_ms)
 			end_ms = clock_mono_ms() + AGAIN_MS_MAX;
