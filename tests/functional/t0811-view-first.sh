@@ -36,8 +36,13 @@ test_expect 'restore' '
 	echo 1 >"$T/back/one"
 	limb sync back
 	limb label back start
+	syncd=$(pid_of back syncd)
+	kill -STOP "$syncd"
 	fill back d
-	limb restore back --at start
+	limb restore back --at start &
+	restore=$!
+	kill -CONT "$syncd"
+	wait $restore
 	test ! -e "$T/back/d"
 	test "$(cat "$T/back/one")" = 1
 	limb sync back
@@ -47,8 +52,13 @@ test_expect 'restore' '
 '
 test_expect 'migrate' '
 	make_local moved
+	syncd=$(pid_of moved syncd)
+	kill -STOP "$syncd"
 	fill moved d
-	limb migrate moved --to local >/dev/null
+	limb migrate moved --to local >/dev/null &
+	migrate=$!
+	kill -CONT "$syncd"
+	wait $migrate
 	test "$(root_of moved)" != "$T/moved"
 	is_full "$(root_of moved)/d"
 	limb sync moved >/dev/null
