@@ -67,6 +67,7 @@ test_expect 'at whatever moment: it is there, or nothing is' '
 		r=0
 		LIMB_TIME_S=60 timeout -s INT "0.$ms" limb create at --from from >out 2>err || r=$?
 		wait_for "! limb inspect at --json >/dev/null 2>&1 || [ \"\$(state_of at)\" = live ]"
+		[ $r != 0 ] || test "$(state_of at)" = live
 		[ "$(limb ls -q)" = "" ] || limb rm at --force
 		nothing_of at
 	done

@@ -187,6 +187,7 @@ for point in log.append log.sync; do
 			LIMB_FAULT=$point:$step:kill limb up -q || true
 			pid=$(pid_of box limbd)
 			wait_for -t 5 "test_gone ${pid:-1} || test \"\$(status_of box .counts.pending_changes)\" = 0" || true
+			if test_gone "${pid:-none}"; then echo "$point $step" >>died; fi
 			[ -z "$pid" ] || kill_9 "$pid"
 			limb up -q
 			wait_state box live
@@ -198,5 +199,6 @@ for point in log.append log.sync; do
 		'
 	done
 done
+test_expect 'it did die, at some' 'cat died'
 test_expect 'both sides are equal' 'verify_equal box'
 test_done
