@@ -23,7 +23,8 @@ static const struct key {
 
 struct setting {
 	struct call *call;
-	json_t *fields; /* of the spec */
+	char **texts;
+	json_t *fields; /* of the spec, as it is by then */
 	size_t waiting; /* records */
 	int error;
 };
@@ -63,18 +64,41 @@ static const char *take(const json_t *spec, json_t *fields, const char *text)
 	return quota_judge_spec(fields);
 }
 
+static const char *take_all(const json_t *spec, json_t *fields, char *const *texts, size_t *ret_n)
+{
+	const char *why = NULL;
+	size_t n = 0;
+
+	for (; !why && texts && texts[n]; n++)
+		why = n < SETTINGS_MAX ? take(spec, fields, texts[n])
+				       : "that are too many settings";
+	*ret_n = n;
+	return n ? why : "limb set NAME KEY=VALUE... takes at least one setting";
+}
+
 static void setting_free(struct setting *s)
 {
 	json_decref(s->fields);
+	call_strv_free(s->texts);
 	free(s);
 }
 
 static void apply(struct setting *s, struct env *env)
 {
-	const char *class = json_string_value(json_object_get(s->fields, "class"));
-	char *copy = class ? strdup(class) : NULL;
+	const char *class, *why;
+	char *copy;
+	size_t n;
 	int r;
 
+	/* Another one may have been first: a list of patterns is not what it was. */
+	(void)json_object_clear(s->fields);
+	why = take_all(env->spec, s->fields, s->texts, &n);
+	if (why) {
+		call_fail(s->call, "usage", env->name, "limb help set", "%s", why);
+		return;
+	}
+	class = json_string_value(json_object_get(s->fields, "class"));
+	copy = class ? strdup(class) : NULL;
 	(void)json_object_update(env->spec, s->fields);
 	if (copy) {
 		free(env->class);
@@ -130,24 +154,11 @@ static int record(struct setting *s, struct env *env, const char *text)
 	return r;
 }
 
-static const char *take_all(const json_t *spec, json_t *fields, char *const *texts, size_t *ret_n)
-{
-	const char *why = NULL;
-	size_t n = 0;
-
-	for (; !why && texts && texts[n]; n++)
-		why = n < SETTINGS_MAX ? take(spec, fields, texts[n])
-				       : "that are too many settings";
-	*ret_n = n;
-	return n ? why : "limb set NAME KEY=VALUE... takes at least one setting";
-}
-
 void verb_set(struct call *call)
 {
 	struct env *env = verb_env(call);
 	struct setting *s;
 	const char *why;
-	char **texts;
 	size_t n;
 	int r = 0;
 
@@ -158,18 +169,16 @@ void verb_set(struct call *call)
 		return;
 	}
 	s = calloc(1, sizeof(*s));
-	texts = call_strv(call, "settings");
 	if (!s) {
-		call_strv_free(texts);
 		call_fail(call, "internal", env->name, NULL, "out of memory");
 		return;
 	}
 	s->call = call;
+	s->texts = call_strv(call, "settings");
 	s->fields = json_object();
-	why = take_all(env->spec, s->fields, texts, &n);
+	why = take_all(env->spec, s->fields, s->texts, &n);
 	for (size_t i = 0; !why && r == 0 && i < n; i++)
-		r = record(s, env, texts[i]);
-	call_strv_free(texts);
+		r = record(s, env, s->texts[i]);
 	if (why)
 		call_fail(call, "usage", env->name, "limb help set", "%s", why);
 	if (why || (r < 0 && !s->waiting)) {
