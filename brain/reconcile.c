@@ -281,9 +281,11 @@ static void rewrite(const struct rec_tree *t, const struct intent *in, struct re
 		      (own && same_content(&own->wanted, want) &&
 		       t->begins(t->userdata, &now.content, &own->got))))
 		p->verdict = REC_DONE;
-	else if (grown && (t->begins(t->userdata, &now.content, base) ||
-			   (own && same_content(&own->wanted, base) &&
-			    t->begins(t->userdata, &now.content, &own->got))))
+	/* All begins with nothing: who writes a file anew cuts it first, and appends to nobody's. */
+	else if (grown && base->size_bytes > 0 &&
+		 (t->begins(t->userdata, &now.content, base) ||
+		  (own && same_content(&own->wanted, base) &&
+		   t->begins(t->userdata, &now.content, &own->got))))
 		step(p, STEP_JOIN);
 	else
 		lost(p, CONFLICT_EDIT_EDIT, p->node);

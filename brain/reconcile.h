@@ -23,7 +23,8 @@
  *    with all that lies around it in a removed directory; what is edited in the
  *    brain is made again, directories on the way included.  Attributes alone are
  *    no edit.
- *  - Appends over one base are joined, the environment's first.
+ *  - Appends over one base are joined, the environment's first; what is over an empty base is
+ *    no append.
  *  - Attributes merge field by field; of one field that both changed, the
  *    environment's value stays.
  *  - A move to beneath itself is undone on the brain's side, as is one over a

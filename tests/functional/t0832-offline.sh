@@ -23,6 +23,8 @@ test_expect 'cut: both sides change files, and the view shows its own' '
 	say refuse cut
 	wait_state box away
 	for i in $(seq 200); do echo "here $i" >"$V/f/$i"; done
+	# Whoever writes it anew cuts it, and takes a while.
+	{ sleep 0.3; echo "here 199"; } >"$V/f/199"
 	for i in $(seq 191 240); do echo "there $i" >"$root/f/$i"; done
 	test "$(cat "$V/f/200" "$V/f/201")" = "here 200
 base 201"
@@ -66,11 +68,13 @@ test_expect 'the line is back: 240 arrive, 10 conflicts list both contents' '
 	for i in $(seq 240); do cat "$V/f/$i"; done >seen
 	cmp seen want
 	limb conflicts box --json >out
-	jq -e ".conflicts | length == 10" out
+	# A version that was only cut so far is one of its own.
+	jq -e "[.conflicts[] | select(any(.versions[]; .side == \"brain\" and .size_bytes > 0))] | length == 10" out
+	jq -e "[.conflicts[].path] | unique | length == 10" out
 	for i in $(seq 191 200); do
 		a=$(echo "here $i" | sha256sum | cut -d" " -f1)
 		b=$(echo "there $i" | sha256sum | cut -d" " -f1)
-		jq -e ".conflicts[] | select(.path == \"f/$i\") | [.versions[].sha256] | index(\"sha256:$a\") and index(\"sha256:$b\")" out
+		jq -e "[.conflicts[] | select(.path == \"f/$i\") | .versions[].sha256] | index(\"sha256:$a\") and index(\"sha256:$b\")" out
 	done
 	verify_equal box
 '
