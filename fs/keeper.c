@@ -224,6 +224,12 @@ void keeper_stop(struct keeper *k)
 	(void)pthread_mutex_unlock(&k->lock);
 	(void)pthread_join(k->thread, NULL);
 	(void)make_versions(k, THE_END);
+}
+
+void keeper_free(struct keeper *k)
+{
+	if (!k)
+		return;
 	forget_names(k, k->names, false);
 	(void)pthread_cond_destroy(&k->cond);
 	(void)pthread_mutex_destroy(&k->lock);

@@ -22,7 +22,8 @@ typedef void (*keeper_fn)(uint64_t token, void *userdata);
 
 int keeper_start(struct fs *fs, struct fuse_session *se, const char *mount_path, keeper_fn drained,
 		 void *userdata, struct keeper **ret);
-void keeper_stop(struct keeper *k); /* NULL is fine */
+void keeper_stop(struct keeper *k); /* both: NULL is fine */
+void keeper_free(struct keeper *k); /* when nothing is asked any more */
 
 /* Any thread. */
 void keeper_wake(struct keeper *k);

@@ -201,6 +201,7 @@ static void view_done(struct view *v)
 	mountpoint_remove(&v->mp);
 	mountpoint_done(&v->mp);
 	await_free(v->await);
+	keeper_free(v->keeper);
 	classes_free(v->fs.classes);
 	overlay_free(v->overlay);
 	dirs_free(v->fs.dirs);
