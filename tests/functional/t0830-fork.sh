@@ -57,8 +57,13 @@ b"
 	test -e "$(root_of b)/d1/faa"
 	verify_equal a
 	verify_equal b
+	syncd=$(pid_of a syncd)
+	kill -STOP "$syncd"
 	echo unheard >"$(root_of a)/just"
-	limb fork a c >/dev/null
+	limb fork a c >/dev/null &
+	sleep 0.3
+	kill -CONT "$syncd"
+	wait $!
 	test "$(cat "$(root_of c)/just")" = unheard
 	test ! -e "$(root_of c)/d1/faa"
 	limb rm c --force >/dev/null
