@@ -66,11 +66,12 @@ more"
 	tree_list "$V" >here
 	same_tree here there
 '
-if [ "$(id -u)" = 0 ] && have chattr; then
+touch probe
+if [ "$(id -u)" = 0 ] && chattr +i probe 2>/dev/null && chattr -i probe; then
 	test_expect 'what the environment refuses is unapplied, and holds up nothing else' '
 		echo fixed >"$root/fixed"
 		limb sync box >/dev/null
-		chattr +i "$root/fixed" || exit 0
+		chattr +i "$root/fixed"
 		echo other >"$V/fixed"
 		echo after >"$V/after"
 		wait_for "test -e $root/after"
@@ -83,5 +84,7 @@ if [ "$(id -u)" = 0 ] && have chattr; then
 		test "$(cat "$root/fixed")" = other
 		wait_for "test \"\$(cat $V/fixed)\" = other"
 	'
+else
+	test_skip 'what the environment refuses is unapplied, and holds up nothing else' 'no file can be made immutable here'
 fi
 test_done

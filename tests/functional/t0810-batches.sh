@@ -113,7 +113,8 @@ fix() {
 unfix() {
 	if [ "$(id -u)" = 0 ]; then chattr -i "$1"; else chmod 755 "$1"; fi
 }
-if [ "$(id -u)" != 0 ] || have chattr; then
+mkdir probe
+if fix probe 2>/dev/null && unfix probe; then
 	test_expect 'what is refused there holds up nothing behind it' '
 		mkdir "$root/r" "$root/r/fixed"
 		limb sync box >/dev/null
@@ -121,7 +122,7 @@ if [ "$(id -u)" != 0 ] || have chattr; then
 		for i in $(seq 60); do echo "$i" >"$V/r/f$i"; done
 		for i in 1 2 3; do echo "$i" >"$V/r/fixed/f$i"; done
 		for i in $(seq 61 90); do echo "$i" >"$V/r/f$i"; done
-		fix "$root/r/fixed" || exit 0
+		fix "$root/r/fixed"
 		back box
 		wait_for "test \$(status_of box .counts.pending_changes) = 0"
 		for i in $(seq 90); do test "$(cat "$root/r/f$i")" = "$i"; done
@@ -133,6 +134,8 @@ if [ "$(id -u)" != 0 ] || have chattr; then
 		for i in 1 2 3; do test "$(cat "$root/r/fixed/f$i")" = "$i"; done
 		verify_equal box
 	'
+else
+	test_skip 'what is refused there holds up nothing behind it' 'no file can be made immutable here'
 fi
 # Each limb-syncd that is started dies at the fault point, until one has.
 cat >"$T/far/box.rc" <<END
