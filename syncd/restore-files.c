@@ -201,7 +201,34 @@ static void pull_send(struct restore *r, struct pull *p)
 		restore_cancel(r, -ENOTCONN);
 }
 
-/* Goes on through the entries until a request is full. */
+static int by_node(const void *a, const void *b)
+{
+	const struct rentry *x = *(struct rentry *const *)a, *y = *(struct rentry *const *)b;
+
+	return x->node != y->node ? (x->node > y->node) - (x->node < y->node)
+				  : (x->number > y->number) - (x->number < y->number);
+}
+
+/* Nodes have their numbers in the order in which their contents came to the brain, and so lie
+ * in its packs: each frame of them is decompressed once.  Those of a directory mostly came
+ * together, too. */
+int restore_files_begin(struct restore *r)
+{
+	r->files = calloc(r->tree.n + 1, sizeof(*r->files));
+	if (!r->files)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->tree.n; i++) {
+		struct rentry *e = r->tree.entries[i];
+
+		if (e->type != NODE_TYPE_DIRECTORY && !e->kept)
+			r->files[r->n_files++] = e;
+	}
+	qsort(r->files, r->n_files, sizeof(*r->files), by_node);
+	r->cursor = 0;
+	return 0;
+}
+
+/* Goes on through the files until a request is full. */
 static void pull_fill(struct restore *r, struct pull *p)
 {
 	p->n = 0;
@@ -209,13 +236,11 @@ static void pull_fill(struct restore *r, struct pull *p)
 		p->slots[p->n++] = (struct slot){.e = r->again, .fd = -1, .base = -1};
 		r->again = r->again->next;
 	}
-	for (; r->cursor < r->tree.n && r->n_batches < BATCHES; r->cursor++) {
-		struct rentry *e = r->tree.entries[r->cursor];
+	for (; r->cursor < r->n_files && r->n_batches < BATCHES; r->cursor++) {
+		struct rentry *e = r->files[r->cursor];
 
 		if (p->n == PULL_FILES)
 			break;
-		if (e->type == NODE_TYPE_DIRECTORY || e->kept)
-			continue;
 		if (e->first) {
 			*r->links_last = e;
 			r->links_last = &e->next;
@@ -235,7 +260,7 @@ void restore_files_pump(struct restore *r)
 		struct pull *p = &r->pulls[i];
 
 		if (p->request == 0 && r->n_batches < BATCHES &&
-		    (r->cursor < r->tree.n || r->again)) {
+		    (r->cursor < r->n_files || r->again)) {
 			pull_fill(r, p);
 			if (p->n > 0)
 				pull_send(r, p);
@@ -248,7 +273,7 @@ void restore_files_pump(struct restore *r)
 
 bool restore_files_over(const struct restore *r)
 {
-	if (r->cursor < r->tree.n || r->again || r->batch || r->n_batches > 0)
+	if (r->cursor < r->n_files || r->again || r->batch || r->n_batches > 0)
 		return false;
 	for (unsigned i = 0; i < PULLS; i++) {
 		if (r->pulls[i].request != 0)

@@ -69,7 +69,9 @@ struct restore {
 	struct rreport report;
 	bool cancelled; /* nobody is to be answered */
 
-	size_t cursor; /* next entry to look at, in CHECK, FILES and ADOPT */
+	size_t cursor;	       /* next entry to look at, in CHECK, FILES and ADOPT */
+	struct rentry **files; /* FILES: all but directories, by node */
+	size_t n_files;
 	struct pull pulls[PULLS];
 	struct batch *batch; /* being filled */
 	unsigned n_batches;
@@ -87,6 +89,7 @@ void restore_batch_free(struct batch *b);
 void restore_advance(struct restore *r); /* something has ended: a batch, a request */
 
 /* restore-files.c */
+int restore_files_begin(struct restore *r);
 void restore_files_pump(struct restore *r);
 bool restore_files_over(const struct restore *r);
 void restore_pull_done(struct pull *p); /* what it has open */

@@ -182,6 +182,7 @@ static void on_closed(uv_handle_t *h)
 	if (r->batch)
 		restore_batch_free(r->batch);
 	look_free(r->look);
+	free(r->files);
 	rtree_done(&r->tree);
 	rwriter_done(&r->writer);
 	rreport_done(&r->report);
@@ -267,8 +268,11 @@ static void look_begin(struct restore *r)
 
 static void files_begin(struct restore *r)
 {
+	if (restore_files_begin(r) < 0) {
+		restore_cancel(r, -ENOMEM);
+		return;
+	}
 	r->phase = FILES;
-	r->cursor = 0;
 	restore_files_pump(r);
 	if (restore_files_over(r))
 		phase_submit(r, LINKS);
