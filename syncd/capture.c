@@ -242,11 +242,31 @@ static int read_at_rest(int fd, struct capture *c, struct buf *bulk)
 	return 0;
 }
 
+/* 1: nothing but its attributes is needed. */
+static int capture_unread(int dir, struct capture *c, struct buf *text)
+{
+	int r;
+
+	if (!c->unread)
+		return 0;
+	r = stamp_at(dir, c->name, &c->st);
+	if (r < 0)
+		return r;
+	c->unread = stamp_same(&c->st, &c->expect);
+	if (!c->unread)
+		return 0;
+	r = capture_xattrs(dir, -1, c, text);
+	return r < 0 ? r : 1;
+}
+
 static int capture_file(int dir, struct capture *c, struct buf *bulk, struct buf *text)
 {
 	cleanup_close int fd = -1;
 	int r;
 
+	r = capture_unread(dir, c, text);
+	if (r != 0)
+		return MIN(r, 0);
 	r = capture_open(dir, c, &fd);
 	if (r < 0)
 		return r;

@@ -25,6 +25,7 @@ struct capture {
 	const char *name; /* NUL-terminated; "" = the directory itself */
 	struct stamp expect;
 	bool mapped;	 /* write dirty mappings back first */
+	bool unread;	 /* while it is as expected its bytes are known; then it stays true */
 	uint32_t unheld; /* kinds of attributes that are not read */
 
 	/* Out: */

@@ -113,7 +113,7 @@ int fill_add(struct sync *sy, uint32_t dir, const char *name, size_t len,
 }
 
 int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, uint64_t id,
-	       const struct node *n, const struct stamp *st)
+	       const struct node *n, const struct stamp *st, bool ours)
 {
 	struct shadow_node sig;
 	uint32_t dir, made;
@@ -128,7 +128,10 @@ int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 		memcpy(sig.sha, sha, sizeof(sha));
 		/* The node is the one that is here; its ctime is still the journal's, so that the
 		 * first scan compares the bytes and tells the brain the inode and the times. */
-		sig.ctime_ns = n->ctime_ns;
+		if (ours)
+			sig.flags |= SHADOW_OURS;
+		else
+			sig.ctime_ns = n->ctime_ns;
 	}
 	if (len == 0) {
 		shadow_set_node(&sy->shadow, SHADOW_ROOT, &sig);

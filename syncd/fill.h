@@ -19,8 +19,9 @@ int fill_add(struct sync *sy, uint32_t dir, const char *name, size_t len,
 /* Coarse clocks: it may have been changed once more in the same tick. */
 bool fill_is_doubtful(const struct sync *sy, int64_t ctime_ns);
 
-/* One entry; st as it is now, or NULL. len 0 = the root. -EINVAL: unknown parent. */
+/* One entry; st as it is now, or NULL. len 0 = the root. -EINVAL: unknown parent. ours: its bytes
+ * are the journal's as long as its ctime is that of st. */
 int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, uint64_t id,
-	       const struct node *n, const struct stamp *st);
+	       const struct node *n, const struct stamp *st, bool ours);
 
 #endif

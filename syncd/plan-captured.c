@@ -155,6 +155,11 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 			dirty_move(&sy->dirty, it, ITEM_LATE);
 		return;
 	}
+	if (c->unread && (!n || !plan_is_ours(sy, n, &c->st))) {
+		dirty_retry(&sy->dirty, it);
+		it->flags |= ITEM_CONTENT;
+		return;
+	}
 	plan_fill_node(sy, &c->st, &node);
 	plan_fill_shadow(sy, &c->st, &sig);
 	node.torn = c->torn;

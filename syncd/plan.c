@@ -142,7 +142,7 @@ bool plan_stat_equal(const struct sync *sy, const struct shadow_node *n, const s
 		modes = 0777;
 	if (S_ISLNK(st->mode))
 		modes = 0;
-	if (n->flags & SHADOW_FOREIGN)
+	if (n->flags & (SHADOW_FOREIGN | SHADOW_OURS))
 		return false;
 	if (!(unheld & NODE_MASK_OWNER) && (n->uid != st->uid || n->gid != st->gid))
 		return false;
@@ -158,6 +158,15 @@ bool plan_is_equal(const struct sync *sy, uint32_t n, const struct stamp *st)
 
 	return !(node->flags & (SHADOW_RACY | SHADOW_TORN | SHADOW_MOUNTED)) &&
 	       plan_stat_equal(sy, node, st);
+}
+
+bool plan_is_ours(const struct sync *sy, uint32_t n, const struct stamp *st)
+{
+	const struct shadow_node *node = shadow_node(&sy->shadow, n);
+
+	return (node->flags & SHADOW_OURS) && S_ISREG(st->mode) && plan_is_node(sy, n, st) &&
+	       node->ctime_ns == st->ctime_ns && node->mtime_ns == st->mtime_ns &&
+	       node->size == st->size;
 }
 
 /* ---- small steps ---- */

@@ -49,6 +49,8 @@ void plan_fill_shadow(struct sync *sy, const struct stamp *st, struct shadow_nod
 
 /* By stat alone, under the mask: is there nothing to send? */
 bool plan_stat_equal(const struct sync *sy, const struct shadow_node *n, const struct stamp *st);
+/* A file whose bytes are known, as nobody has touched it since a restore wrote them. */
+bool plan_is_ours(const struct sync *sy, uint32_t n, const struct stamp *st);
 uint64_t plan_size_of(const struct stamp *st); /* as the shadow keeps it */
 void plan_list_dir(struct sync *sy, const struct item *it, uint32_t n, bool deep);
 void plan_retry_later(struct sync *sy, struct item *it);

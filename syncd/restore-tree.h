@@ -39,6 +39,7 @@ struct rentry {
 	bool fresh;  /* a directory that we made: nothing was in it */
 	bool same;   /* its node is as in the tree before */
 	bool kept;   /* what was there is what is wanted */
+	bool ours;   /* inode and ctime are those that it was written with */
 	uint16_t name_len;
 	char bytes[]; /* name, NUL, packed TreeEntry */
 };

@@ -228,7 +228,14 @@ static void set_attrs(struct rwriter *w, struct rentry *e, int dir, int fd, bool
 
 void rwrite_finish(struct rwriter *w, struct rentry *e, int fd, struct rreport *rep)
 {
+	struct stat st;
+
 	set_attrs(w, e, -1, fd, true, rep);
+	if (fstat(fd, &st) == 0) {
+		e->inode = st.st_ino;
+		e->ctime_ns = clock_from_timespec(st.st_ctim);
+		e->ours = true;
+	}
 	if (close(fd) < 0)
 		failed(e, -errno, rep);
 	rep->files++;
@@ -301,6 +308,7 @@ static int copy_instead(struct rwriter *w, struct rentry *e, int from_dir, struc
 		return (int)n;
 	}
 	rwrite_finish(w, e, out, rep);
+	e->ours = false; /* these are the bytes that the first name had just now */
 	return 0;
 }
 

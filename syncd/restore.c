@@ -143,15 +143,19 @@ static void adopt(struct restore *r, struct rentry *e)
 	Limbwire__TreeEntry *m;
 	struct node n;
 	struct stat st;
+	bool ours;
 
 	if (e->failed || rwrite_stat(&r->writer, e, &st) < 0)
 		return; /* the scan that follows finds out why */
+	/* A copy that is held is written over once more, and the lease waits for its bytes. */
+	ours = e->ours && !r->hold && e->inode == st.st_ino &&
+	       e->ctime_ns == clock_from_timespec(st.st_ctim);
 	e->inode = st.st_ino;
 	e->ctime_ns = clock_from_timespec(st.st_ctim);
 	if (rentry_read(e, &r->writer.xattrs, &m, &n) < 0)
 		return;
 	(void)sync_adopt(r->sync, e->parent ? e->parent->node : 0, e->bytes, e->name_len, e->node,
-			 &n, &st);
+			 &n, &st, ours);
 	limbwire__tree_entry__free_unpacked(m, NULL);
 }
 

@@ -43,6 +43,7 @@ enum shadow_flag {
 	SHADOW_SEEN = 1 << 7,	    /* scratch of one listing */
 	SHADOW_BOUNDARY = 1 << 8,   /* directory captured as a mount point */
 	SHADOW_IGNORED = 1 << 10,   /* directory that is left out by a rule */
+	SHADOW_OURS = 1 << 11,	    /* written by a restore: bytes are known, stat is not told */
 	SHADOW_UNKNOWN = 1 << 9,    /* content was never compared since it came from the brain */
 };
 

@@ -35,12 +35,12 @@ static void stamp_from_stat(const struct sync *sy, const struct stat *s, struct 
 }
 
 int sync_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, uint64_t node,
-	       const struct node *n, const struct stat *st)
+	       const struct node *n, const struct stat *st, bool ours)
 {
 	struct stamp stamp;
 
 	stamp_from_stat(sy, st, &stamp);
-	return fill_adopt(sy, parent, name, len, node, n, &stamp);
+	return fill_adopt(sy, parent, name, len, node, n, &stamp, ours && sy->root.fine_stamps);
 }
 
 int sync_restore_begins(struct sync *sy)

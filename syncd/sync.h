@@ -58,9 +58,10 @@ void sync_drained(struct sync *sy); /* bulk queue below its mark: go on sending 
 
 /* An entry that we made ourselves from the journal: goes into the shadow as had by the
  * brain (racy: it is looked at again). parent and node are journal ids; st from statx
- * after it was finished. */
+ * after it was finished.  ours: it is a file that has had this ctime since its last byte was
+ * written; where each change of a file moves its ctime it need not be read again. */
 int sync_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, uint64_t node,
-	       const struct node *n, const struct stat *st);
+	       const struct node *n, const struct stat *st, bool ours);
 /* RESTORE has come: what was adopted before is forgotten. -EINVAL: WELCOME said nothing of it. */
 int sync_restore_begins(struct sync *sy);
 /* After RESTORE: watch and scan begin. */

@@ -131,7 +131,8 @@ static void piece_result(struct work *w, struct piece *p)
 			plan_seen(sy, p->item, &p->look.st);
 		break;
 	case CAPTURE:
-		plan_captured(sy, p->item, &p->capture, buf_data(&w->bulk) + p->capture.content,
+		plan_captured(sy, p->item, &p->capture,
+			      p->capture.unread ? NULL : buf_data(&w->bulk) + p->capture.content,
 			      buf_data(&w->text), 0);
 		break;
 	case VERIFY: plan_absent(sy, p->item, p->absent.confirmed, p->absent.error); break;
@@ -307,6 +308,15 @@ bool work_list(struct sync *sy)
 	return work_start(w, ITEM_LOOKING);
 }
 
+static bool is_known(const struct sync *sy, const struct item *it)
+{
+	uint32_t e = 0;
+
+	if (it->dir && !(it->flags & (ITEM_CONTENT | ITEM_MAPPED)))
+		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+	return e && plan_is_ours(sy, shadow_entry(&sy->shadow, e)->node, &it->st);
+}
+
 bool work_capture(struct sync *sy)
 {
 	struct work *w = work_new(sy, CAPTURE);
@@ -328,6 +338,7 @@ bool work_capture(struct sync *sy)
 		p->capture = (struct capture){.name = it->name,
 					      .expect = it->st,
 					      .mapped = it->flags & ITEM_MAPPED,
+					      .unread = is_known(sy, it),
 					      .unheld = sy->root.unheld};
 		bytes += MIN(it->st.size, (uint64_t)CAPTURE_INLINE_MAX);
 	}

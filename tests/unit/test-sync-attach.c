@@ -147,31 +147,30 @@ static void test_foreign_root(void **state)
 	assert_int_equal(b.unlinks, 0);
 }
 
-static void adopt(struct bnode *dir, int fd)
+static void adopt(struct bnode *dir, int fd, bool ours)
 {
 	for (struct bname *e = dir->children; e; e = e->next) {
 		struct stat st;
 
 		assert_int_equal(fstatat(fd, e->name, &st, AT_SYMLINK_NOFOLLOW), 0);
-		assert_int_equal(
-			sync_adopt(b.sync, dir->id, e->name, e->len, e->node->id, &e->node->n, &st),
-			0);
+		assert_int_equal(sync_adopt(b.sync, dir->id, e->name, e->len, e->node->id,
+					    &e->node->n, &st, ours),
+				 0);
 		if (e->node->children) {
 			int sub = openat(fd, e->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-			adopt(e->node, sub);
+			adopt(e->node, sub, ours);
 			(void)close(sub);
 		}
 	}
 }
 
 /* After a restore the nodes are those of the journal, on new inodes. */
-static void test_restored_root(void **state)
+static void restored_root(bool ours)
 {
 	struct bnode *n;
 	struct stat st;
 
-	(void)state;
 	make_tree();
 	brain_start(&b, root, dir_fd);
 	(void)check();
@@ -188,8 +187,8 @@ static void test_restored_root(void **state)
 	assert_int_equal(b.changes, 0);
 	n = brain_node(&b, NODE_ROOT);
 	assert_int_equal(fstat(root_fd, &st), 0);
-	assert_int_equal(sync_adopt(b.sync, 0, "", 0, NODE_ROOT, &n->n, &st), 0);
-	adopt(n, root_fd);
+	assert_int_equal(sync_adopt(b.sync, 0, "", 0, NODE_ROOT, &n->n, &st, false), 0);
+	adopt(n, root_fd, ours);
 	sh("echo changed >d1/f3; mv d2 d22");
 	assert_int_equal(sync_start(b.sync), 0);
 	(void)check();
@@ -202,6 +201,19 @@ static void test_restored_root(void **state)
 	restart();
 	(void)check();
 	assert_int_equal(b.changes, 0);
+}
+
+static void test_restored_root(void **state)
+{
+	(void)state;
+	restored_root(false);
+}
+
+/* What was written there just now is read again only if somebody else has touched it since. */
+static void test_restored_by_us(void **state)
+{
+	(void)state;
+	restored_root(true);
 }
 
 static void expect_halt(const char *code)
@@ -416,21 +428,14 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, unmount_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_restart_sends_nothing),
-		T(test_reattach),
-		T(test_lost_changes),
-		T(test_late_acknowledgement),
-		T(B11_interrupted_first_scan),
-		T(test_foreign_root),
-		T(test_restored_root),
-		T(B10_B24_root_replaced),
-		T(test_root_missing),
-		T(test_root_emptied),
-		T(test_wrong_mark),
-		T(test_mark_is_set),
-		T(test_status_after_reattach),
-		T(test_mount_changed),
-		T(B12_unreadable),
+		T(test_restart_sends_nothing), T(test_reattach),
+		T(test_lost_changes),	       T(test_late_acknowledgement),
+		T(B11_interrupted_first_scan), T(test_foreign_root),
+		T(test_restored_root),	       T(test_restored_by_us),
+		T(B10_B24_root_replaced),      T(test_root_missing),
+		T(test_root_emptied),	       T(test_wrong_mark),
+		T(test_mark_is_set),	       T(test_status_after_reattach),
+		T(test_mount_changed),	       T(B12_unreadable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
