@@ -96,7 +96,7 @@ skip_all() {
 }
 
 # have WHAT: probes; why_not holds the reason when it fails.
-#   root user fuse bwrap faults long, or the name of a command
+#   root user fuse bwrap faults immutable long, or the name of a command
 have() {
 	case $1 in
 	root)
@@ -124,6 +124,10 @@ have() {
 	sanitizers) # whose memory is many times the program's, and whose limb-syncd is not static
 		why_not='built without sanitizers'
 		ldd "$LIMB_TOP_BUILDDIR/brain/limbd" | grep -q libasan
+		;;
+	immutable)
+		why_not='no file can be made immutable here'
+		: >"$T/.probe" && chattr +i "$T/.probe" 2>/dev/null && chattr -i "$T/.probe"
 		;;
 	long)
 		why_not='only in make check-long'
