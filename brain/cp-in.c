@@ -214,6 +214,19 @@ static void work_end(struct copy *c)
 	c->env->threads--;
 }
 
+/* Somebody there writes what was just copied, without a rest. */
+static bool is_left_out(const struct copy *c, const struct barrier_result *res)
+{
+	bool any = c->from_stdin && barrier_left_out(res, c->inner);
+
+	for (size_t i = 0; res->n_left_out && !any && i < c->n_items; i++) {
+		cleanup_free char *path = cp_join(c->inner, c->items[i].path);
+
+		any = S_ISREG(c->items[i].mode) && path && barrier_left_out(res, path);
+	}
+	return any;
+}
+
 static void into_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct copy *c = userdata;
@@ -222,6 +235,10 @@ static void into_synced(struct env *env, const struct barrier_result *res, void 
 	c->problem[0] = 0;
 	if (res->r < 0)
 		copy_fail(c, res->r, "it is copied there, but cannot be synced");
+	else if (is_left_out(c, res))
+		copy_fail(c, -ETIMEDOUT,
+			  "it is copied there, but somebody writes to it without a rest, so it "
+			  "cannot be synced");
 	else
 		copy_ok(c, res->seq);
 }
@@ -270,7 +287,7 @@ static void into_next(struct copy *c)
 	       !S_ISDIR(c->items[c->at].mode) && !S_ISLNK(c->items[c->at].mode))
 		c->at++; /* fifos, sockets, devices are not copied */
 	if (c->from_stdin || c->at == c->n_items) {
-		r = barrier_run(c->env, CP_SYNC_MS, into_synced, c);
+		r = barrier_run_past(c->env, CP_SYNC_MS, into_synced, c);
 	} else {
 		r = into_begin_item(c);
 		if (r == 0) {

@@ -283,6 +283,31 @@ static size_t count_made(const struct queue *q, int *ret)
 	return n;
 }
 
+static const char *name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* Somebody writes there, without a rest, what was just changed: by its name, as its directory may
+ * have another by now. */
+static bool is_left_out(const struct queue *q, const struct barrier_result *res)
+{
+	for (size_t i = 0; i < res->n_left_out; i++)
+		for (size_t k = 0; k < q->n_parts; k++) {
+			const struct part *p = &q->parts[k];
+			const char *paths[] = {p->j.path, p->j.to_path, p->it->path,
+					       p->it->to_path};
+
+			for (size_t n = 0; n < ARRAY_SIZE(paths); n++)
+				if (paths[n] &&
+				    strcmp(name_of(res->left_out[i]), name_of(paths[n])) == 0)
+					return true;
+		}
+	return false;
+}
+
 /* Everything was answered, and what was made is in the index. */
 static void shown(struct env *env, const struct barrier_result *res, void *userdata)
 {
@@ -292,6 +317,8 @@ static void shown(struct env *env, const struct barrier_result *res, void *userd
 
 	(void)env;
 	made = count_made(q, &why);
+	if (r == 0 && is_left_out(q, res))
+		r = -ETIMEDOUT;
 	if (r == 0 && (why == -ENOTCONN || why == -ETIMEDOUT || why == -ECANCELED))
 		r = why;
 	if (r < 0) {
@@ -320,7 +347,7 @@ static void barrier(struct queue *q)
 	int r;
 
 	q->barrier = true;
-	r = barrier_run(q->env, BARRIER_MS, shown, q);
+	r = barrier_run_past(q->env, BARRIER_MS, shown, q);
 	if (r < 0)
 		later(q, r);
 }
@@ -379,6 +406,8 @@ static void settled(struct env *env, const struct barrier_result *res, void *use
 		else if (made && !q->perhaps)
 			q->perhaps = p->it;
 	}
+	if (r == 0 && made && is_left_out(q, res))
+		r = -ETIMEDOUT;
 	if (r < 0) {
 		later(q, r);
 		return;
@@ -446,7 +475,7 @@ static void settle(struct queue *q)
 	q->state = QUEUE_SETTLING;
 	r = send_begin(q, true);
 	if (r == 0)
-		r = barrier_run(q->env, BARRIER_MS, settled, q);
+		r = barrier_run_past(q->env, BARRIER_MS, settled, q);
 	if (r < 0)
 		later(q, r);
 }

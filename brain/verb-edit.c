@@ -207,9 +207,12 @@ static const char not_durable[] = "it is written there, but cannot be made durab
 static void change_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct file_call *f = userdata;
+	struct rewrite *c = f->priv;
+	cleanup_free char *path = strndup((const char *)buf_data(&c->path), buf_len(&c->path));
+	int r = res->r == 0 && barrier_left_out(res, path) ? -ETIMEDOUT : res->r;
 
-	if (res->r < 0) {
-		change_fail(f, res->r, not_durable);
+	if (r < 0) {
+		change_fail(f, r, not_durable);
 		return;
 	}
 	f->result = json_pack("{s:s, s:I}", "environment", env->name, "seq", (json_int_t)res->seq);
@@ -237,7 +240,7 @@ static void change_applied(struct env *env, int r, const struct entry_head *e, v
 		r = -d->error;
 	if (r == -ESTALE && !c->again && !c->given) {
 		c->again = true;
-		if (barrier_run(env, SYNC_MS, change_caught_up, f) == 0)
+		if (barrier_run_past(env, SYNC_MS, change_caught_up, f) == 0)
 			return;
 	}
 	if (r < 0 && !e) {
@@ -248,7 +251,7 @@ static void change_applied(struct env *env, int r, const struct entry_head *e, v
 		file_call_fail(f, r);
 		return;
 	}
-	r = barrier_run(env, SYNC_MS, change_synced, f);
+	r = barrier_run_past(env, SYNC_MS, change_synced, f);
 	if (r < 0)
 		change_fail(f, r, not_durable);
 }

@@ -132,13 +132,24 @@ static void give_up(struct restoring *g)
 
 static void plan_go(struct restoring *g);
 
+/* Elsewhere something may change without a rest. */
+static int synced(const struct restoring *g, const struct barrier_result *res)
+{
+	bool out = g->n_paths == 0 && barrier_left_out(res, NULL);
+
+	for (size_t i = 0; i < g->n_paths && !out; i++)
+		out = barrier_left_out(res, g->paths[i]);
+	return res->r == 0 && out ? -ETIMEDOUT : res->r;
+}
+
 static void round_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct restoring *g = userdata;
+	int r = synced(g, res);
 
 	(void)env;
-	if (res->r < 0) {
-		fail_errno(g, res->r, "it is written there, but cannot be made durable");
+	if (r < 0) {
+		fail_errno(g, r, "it is written there, but cannot be made durable");
 		return;
 	}
 	g->round++;
@@ -147,7 +158,7 @@ static void round_synced(struct env *env, const struct barrier_result *res, void
 
 static void round_over(struct restoring *g)
 {
-	int r = barrier_run(g->env, SYNC_MS, round_synced, g);
+	int r = barrier_run_past(g->env, SYNC_MS, round_synced, g);
 
 	if (r < 0)
 		fail_errno(g, r, "it is written there, but cannot be made durable");
@@ -480,10 +491,11 @@ static void plan_go(struct restoring *g)
 static void begin_synced(struct env *env, const struct barrier_result *res, void *userdata)
 {
 	struct restoring *g = userdata;
+	int r = synced(g, res);
 
 	(void)env;
-	if (res->r < 0)
-		fail_errno(g, res->r, "it cannot be synced");
+	if (r < 0)
+		fail_errno(g, r, "it cannot be synced");
 	else
 		plan_go(g);
 }
@@ -611,7 +623,7 @@ static void restore_drained(struct call *call)
 	env->applying[ORIGIN_RESTORE_]++;
 	call->op = g;
 	call->on_cancel = cancel;
-	r = barrier_run(env, SYNC_MS, begin_synced, g);
+	r = barrier_run_past(env, SYNC_MS, begin_synced, g);
 	if (r < 0)
 		fail_errno(g, r, "it cannot be synced");
 }

@@ -308,7 +308,7 @@ static void done_answered(struct env *env, int r, const struct entry_head *e, vo
 		return;
 	}
 	if (r == 0)
-		r = barrier_run(env, SYNC_MS, done_durable, a);
+		r = barrier_run_past(env, SYNC_MS, done_durable, a);
 	if (r < 0)
 		ask_refused(a, env, r);
 }

@@ -219,7 +219,7 @@ static int on_barrier(struct dispatch *d, const void *msg, const struct wframe *
 	*b = (struct barrier){.d = d, .request = m->request, .frozen = m->freeze};
 	if (b->frozen)
 		(void)jobs_freeze(d->jobs, true);
-	r = sync_barrier(d->sync, 0, 0, m->deadline_ms, on_barrier_done, b);
+	r = sync_barrier(d->sync, 0, m->settle_ms, m->deadline_ms, on_barrier_done, b);
 	if (r < 0) {
 		if (b->frozen)
 			(void)jobs_freeze(d->jobs, false);
