@@ -147,6 +147,15 @@ static struct late *collect(struct sync *sy, size_t *ret_n)
 	return all;
 }
 
+const struct item *plan_late_of(const struct sync *sy, uint32_t n)
+{
+	for (const struct item *it = dirty_first(&sy->dirty, ITEM_LATE); it;
+	     it = dirty_after(&sy->dirty, it))
+		if (plan_find_node(sy, &it->st) == n)
+			return it;
+	return NULL;
+}
+
 size_t plan_late(struct sync *sy, bool held)
 {
 	cleanup_free struct late *all = NULL;

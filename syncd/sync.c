@@ -13,6 +13,7 @@
 enum {
 	ABSENT_MS = 20, /* the other half of a move may be on its way */
 	LOST_MS = 5,
+	SEEN_DEEP = 512,
 	ROUND_MAX_MS = 200, /* what waits for the end of a round waits no longer */
 	SLOW_MS = 1000,
 	WANTED_MAX = 4096, /* captures waiting before listing goes on */
@@ -44,6 +45,39 @@ bool sync_is_ignored(const struct sync *sy, uint32_t dir, const char *name, size
 	       ignore_match(&sy->rules.said, path, true, NULL);
 }
 
+/* Where a directory was seen, which has that name only when the round is over. A hint, as all
+ * paths are. */
+static int seen_path(const struct sync *sy, uint32_t dir, unsigned deep, struct buf *out)
+{
+	const struct item *it = plan_late_of(sy, dir);
+	uint32_t e = shadow_node(&sy->shadow, dir)->entries, above;
+	const char *name;
+	uint8_t len;
+	int r;
+
+	if (dir == SHADOW_ROOT)
+		return 0;
+	if (deep == SEEN_DEEP || (!it && !e))
+		return -ENOENT;
+	name = it ? it->name : shadow_name(&sy->shadow, e, &len);
+	above = it ? it->dir : shadow_entry(&sy->shadow, e)->parent;
+	r = seen_path(sy, above, deep + 1, out);
+	if (r == 0 && buf_len(out))
+		r = buf_add_u8(out, '/');
+	return r < 0 ? r : buf_add(out, name, it ? it->len : len);
+}
+
+static char *dir_path(const struct sync *sy, uint32_t dir)
+{
+	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
+	char *path = NULL;
+
+	if (sy->dirty.lost && sy->dirty.counts[ITEM_LATE] && seen_path(sy, dir, 0, &b) == 0 &&
+	    buf_to_str(&b, &path) == 0)
+		return path;
+	return shadow_path(&sy->shadow, dir, "", 0);
+}
+
 void sync_scan_dir(const struct sync *sy, uint32_t dir, struct scan_dir *ret)
 {
 	const struct shadow_node *n = shadow_node(&sy->shadow, dir);
@@ -51,7 +85,7 @@ void sync_scan_dir(const struct sync *sy, uint32_t dir, struct scan_dir *ret)
 
 	*ret = (struct scan_dir){
 		.dir = dir,
-		.path = shadow_path(&sy->shadow, dir, "", 0),
+		.path = dir_path(sy, dir),
 		.inode = known ? n->inode : 0,
 		.generation = known ? n->generation : 0,
 		.device = sy->root.st.device,
@@ -141,17 +175,22 @@ static bool round_is_over(const struct sync *sy, uint64_t now_ms)
 	return since_ms != UINT64_MAX && now_ms - MAX(since_ms, sy->touched_ms) > ROUND_MAX_MS;
 }
 
-/* Its own name, or one above, waits for the end of this round, too. */
+/* Its own name, or one above, waits for the end of this round, too, and nobody has seen it
+ * elsewhere. */
 static bool is_beneath_unexplained(const struct sync *sy, uint32_t dir)
 {
-	while (dir != SHADOW_ROOT) {
+	for (unsigned i = 0; dir != SHADOW_ROOT; i++) {
 		uint32_t e = shadow_node(&sy->shadow, dir)->entries;
-		const struct item *it;
+		const struct item *it = plan_late_of(sy, dir);
 		const char *name;
 		uint8_t len;
 
-		if (!e)
+		if (!e || i == SEEN_DEEP)
 			return true;
+		if (it) {
+			dir = it->dir;
+			continue;
+		}
 		name = shadow_name(&sy->shadow, e, &len);
 		dir = shadow_entry(&sy->shadow, e)->parent;
 		it = dirty_find(&sy->dirty, ITEM_NAME, dir, name, len);

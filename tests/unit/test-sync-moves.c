@@ -222,6 +222,21 @@ static void test_changed_places_in_what_moved(void **state)
 	assert_int_equal(id("d3/f"), d1);
 }
 
+/* A directory goes into another, which then takes its place: each is found by the other. */
+static void test_swallowed_by_what_takes_its_place(void **state)
+{
+	uint64_t d1 = id("d1"), d2 = id("d2");
+
+	(void)state;
+	sh("mv d1 d2/in; mv d2 d1");
+	touch("d1");
+	touch("d2/in");
+	touch("d2");
+	expect_moves_only();
+	assert_int_equal(id("d1"), d2);
+	assert_int_equal(id("d1/in"), d1);
+}
+
 /* The same while nobody watched: the next limb-syncd finds moves by inodes. */
 static void test_moved_meanwhile(void **state)
 {
@@ -254,6 +269,7 @@ int main(void)
 		T(test_inside_out),
 		T(test_moved_and_changed),
 		T(test_changed_places_in_what_moved),
+		T(test_swallowed_by_what_takes_its_place),
 		T(test_moved_meanwhile),
 	};
 
