@@ -15,6 +15,7 @@ enum {
 	LOST_MS = 5,
 	SEEN_DEEP = 512,
 	ROUND_MAX_MS = 200, /* what waits for the end of a round waits no longer */
+	TOUCHED_MS = 1000,
 	SLOW_MS = 1000,
 	WANTED_MAX = 4096, /* captures waiting before listing goes on */
 };
@@ -153,6 +154,13 @@ static bool hand_out_one(struct sync *sy)
 	return counts[ITEM_WANTED] && work_capture(sy);
 }
 
+/* Changes of the brain's come in, which move things faster than they are looked at. A batch of them
+ * ends, and a barrier waits behind it. */
+static bool is_touched(const struct sync *sy, uint64_t now_ms)
+{
+	return now_ms - sy->touched_ms <= TOUCHED_MS;
+}
+
 /* Everything that could still explain an absent or a replaced name has been looked at. */
 static bool round_is_over(const struct sync *sy, uint64_t now_ms)
 {
@@ -171,8 +179,8 @@ static bool round_is_over(const struct sync *sy, uint64_t now_ms)
 		since_ms = late->since_ms;
 	if (absent)
 		since_ms = MIN(since_ms, absent->since_ms);
-	/* A batch of changes of the brain's ends, and a barrier waits behind it. */
-	return since_ms != UINT64_MAX && now_ms - MAX(since_ms, sy->touched_ms) > ROUND_MAX_MS;
+	return since_ms != UINT64_MAX && !is_touched(sy, now_ms) &&
+	       now_ms - since_ms > ROUND_MAX_MS;
 }
 
 /* Its own name, or one above, waits for the end of this round, too, and nobody has seen it
@@ -216,7 +224,7 @@ static bool may_be_found(const struct sync *sy)
 
 static void end_round(struct sync *sy, uint64_t now_ms)
 {
-	bool held = sy->dirty.lost && now_ms - sy->touched_ms <= ROUND_MAX_MS;
+	bool held = sy->dirty.lost && is_touched(sy, now_ms);
 	struct item *absent;
 
 	if (sy->full || !round_is_over(sy, now_ms))

@@ -237,6 +237,24 @@ static void test_swallowed_by_what_takes_its_place(void **state)
 	assert_int_equal(id("d1/in"), d1);
 }
 
+/* The brain makes a directory and moves one into it; another takes the name it had. */
+static void test_into_what_was_just_made(void **state)
+{
+	uint64_t d1 = id("d1"), d2 = id("d2");
+
+	(void)state;
+	sh("mkdir -p new/deep; mv d1 new/deep/d; mv d2 d1");
+	touch("new");
+	touch("new/deep");
+	touch("d1");
+	touch("new/deep/d");
+	touch("d2");
+	(void)check();
+	assert_int_equal(b.contents, 0);
+	assert_int_equal(id("new/deep/d"), d1);
+	assert_int_equal(id("d1"), d2);
+}
+
 /* The same while nobody watched: the next limb-syncd finds moves by inodes. */
 static void test_moved_meanwhile(void **state)
 {
@@ -270,6 +288,7 @@ int main(void)
 		T(test_moved_and_changed),
 		T(test_changed_places_in_what_moved),
 		T(test_swallowed_by_what_takes_its_place),
+		T(test_into_what_was_just_made),
 		T(test_moved_meanwhile),
 	};
 
