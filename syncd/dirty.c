@@ -288,10 +288,12 @@ void dirty_look_for_lost(struct dirty *d)
 {
 	struct item *it, *next;
 
-	for (it = dirty_first(d, ITEM_RESTING); it; it = next) {
+	for (it = d->lost ? dirty_first(d, ITEM_RESTING) : NULL; it; it = next) {
 		next = dirty_after(d, it);
-		if (it->lost)
-			dirty_move(d, it, ready_state(it));
+		if (!it->lost)
+			continue;
+		it->tries = 0; /* they were in vain, and do not make the next rest longer */
+		dirty_move(d, it, ready_state(it));
 	}
 }
 

@@ -313,8 +313,10 @@ int emit_move(struct sync *sy, uint32_t e, uint32_t dir, const char *name, size_
 	if (r < 0)
 		return r;
 	undo_move(&sy->undo, &sy->shadow, sy->emit.made + 1, e, from, old_name);
-	if (shadow_dir(&sy->shadow, en->node))
+	if (shadow_dir(&sy->shadow, en->node)) {
 		rules_dir_moved(sy, en->node);
+		dirty_look_for_lost(&sy->dirty);
+	}
 	op = op_new(&sy->emit, LIMB__OP_KIND__OP_MOVE);
 	op->op.node = id_of(sy, en->node);
 	op->op.parent = id_of(sy, from);

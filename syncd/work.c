@@ -180,6 +180,9 @@ static void work_done(uv_work_t *req, int status)
 		else
 			piece_result(w, &w->pieces[i]);
 	}
+	/* What is lost in a directory that is gone now is over, too. */
+	if (w->kind == VERIFY)
+		dirty_look_for_lost(&sy->dirty);
 	work_free(w);
 	sync_pump(sy);
 }

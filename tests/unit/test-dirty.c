@@ -103,8 +103,10 @@ static void test_lost(void **state)
 	dirty_set_lost(&d, it, true);
 	assert_int_equal(d.lost, 1);
 	dirty_rest(&d, it, UINT64_MAX);
+	it->tries = 100;
 	dirty_look_for_lost(&d);
 	assert_int_equal(it->state, ITEM_READY);
+	assert_int_equal(it->tries, 0);
 	dirty_done(&d, it);
 	assert_int_equal(d.lost, 0);
 }
