@@ -12,7 +12,8 @@
  * seen).  An occupant that another late name wants must move there first, or it
  * would be lost: log -> log.1 -> log.2 is done from the end.  What is left
  * then are cycles (exchanges): one occupant steps aside under a name that exists
- * only within the CHANGE.
+ * only within the CHANGE.  An occupant whose last name would go waits while it may
+ * yet be found: in a directory that is new, or is lost (sync.c's end_round()).
  */
 
 enum { CYCLE_MAX = 16, SIDE_STEP_BYTES = 40 };
@@ -43,6 +44,12 @@ static bool would_lose(const struct sync *sy, const struct late *l)
 	uint32_t n = occupant_of(sy, l->item);
 
 	return n && !plan_is_node(sy, n, &l->item->st) && shadow_names(&sy->shadow, n) == 1;
+}
+
+/* A directory that nobody knows. What is missed may be in it, so it comes first, and is listed. */
+static bool is_new_dir(const struct late *l)
+{
+	return !l->wants && S_ISDIR(l->item->st.mode);
 }
 
 static void settle(struct sync *sy, struct late *l)
@@ -83,6 +90,11 @@ static struct late *find_wanting(struct late **sorted, size_t n, uint32_t node)
 			high = mid;
 	}
 	return low < n && sorted[low]->wants == node ? sorted[low] : NULL;
+}
+
+static bool waits(const struct sync *sy, const struct late *l, bool held, bool new_dirs)
+{
+	return (held || (new_dirs && !is_new_dir(l))) && would_lose(sy, l);
 }
 
 /* Follows who wants whose place; 0 if it is no cycle. */
@@ -161,13 +173,16 @@ size_t plan_late(struct sync *sy, bool held)
 	cleanup_free struct late *all = NULL;
 	cleanup_free struct late **sorted = NULL;
 	size_t n = 0, left, settled = 0;
+	bool new_dirs = false;
 
 	all = collect(sy, &n);
 	sorted = calloc(n + 1, sizeof(*sorted));
 	if (!all || !sorted)
 		return 0;
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		sorted[i] = &all[i];
+		new_dirs |= is_new_dir(&all[i]);
+	}
 	qsort(sorted, n, sizeof(*sorted), by_wants);
 	for (size_t i = 0; i < n; i++) {
 		struct late *w = all[i].occupant ? find_wanting(sorted, n, all[i].occupant) : NULL;
@@ -183,7 +198,7 @@ size_t plan_late(struct sync *sy, bool held)
 		struct late *l = &all[i];
 
 		while (!l->done && (!l->wanted_by || all[l->wanted_by - 1].done)) {
-			if (held && would_lose(sy, l))
+			if (waits(sy, l, held, new_dirs))
 				break;
 			settle(sy, l);
 			left--;
@@ -201,7 +216,7 @@ size_t plan_late(struct sync *sy, bool held)
 		length = collect_cycle(sy, all, &all[i], cycle);
 		if (length && exchange(sy, cycle, length) == 0)
 			continue;
-		if (!all[i].done && !(held && would_lose(sy, &all[i])))
+		if (!all[i].done && !waits(sy, &all[i], held, new_dirs))
 			settle(sy, &all[i]);
 	}
 	for (size_t i = 0; i < n; i++)

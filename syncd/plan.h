@@ -27,7 +27,8 @@ void plan_failed(struct sync *sy, struct item *it, int error);
 
 /* The directory's own attributes are to be looked at; from may be NULL. */
 void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
-/* ITEM_LATE, all of them; held: but for those that would take a node's last name. How many. */
+/* ITEM_LATE. held, or there are new directories among them, which come first: but for those that
+ * would take a node's last name. How many. */
 size_t plan_late(struct sync *sy, bool held);
 /* One of them under which this node was seen; NULL: there is none. */
 const struct item *plan_late_of(const struct sync *sy, uint32_t n);

@@ -255,6 +255,19 @@ static void test_into_what_was_just_made(void **state)
 	assert_int_equal(id("d1"), d2);
 }
 
+/* ... and moves it to where another was, while something new takes the name of what is in it. */
+static void test_into_what_takes_a_place(void **state)
+{
+	uint64_t d1 = id("d1"), d2 = id("d2");
+
+	(void)state;
+	sh("mkdir n; mv d1 n/in; echo fresh >d1; mv d2 z; mv n d2");
+	(void)check();
+	assert_int_equal(b.contents, 1);
+	assert_int_equal(id("d2/in"), d1);
+	assert_int_equal(id("z"), d2);
+}
+
 /* The same while nobody watched: the next limb-syncd finds moves by inodes. */
 static void test_moved_meanwhile(void **state)
 {
@@ -289,6 +302,7 @@ int main(void)
 		T(test_changed_places_in_what_moved),
 		T(test_swallowed_by_what_takes_its_place),
 		T(test_into_what_was_just_made),
+		T(test_into_what_takes_a_place),
 		T(test_moved_meanwhile),
 	};
 
