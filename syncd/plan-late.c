@@ -46,10 +46,11 @@ static bool would_lose(const struct sync *sy, const struct late *l)
 	return n && !plan_is_node(sy, n, &l->item->st) && shadow_names(&sy->shadow, n) == 1;
 }
 
-/* A directory that nobody knows. What is missed may be in it, so it comes first, and is listed. */
+/* A directory that nobody knows, in the place of nothing that is wanted elsewhere. What is missed may
+ * be in it, so it comes first, and is listed. */
 static bool is_new_dir(const struct late *l)
 {
-	return !l->wants && S_ISDIR(l->item->st.mode);
+	return !l->wants && !l->wanted_by && S_ISDIR(l->item->st.mode);
 }
 
 static void settle(struct sync *sy, struct late *l)
@@ -179,10 +180,8 @@ size_t plan_late(struct sync *sy, bool held)
 	sorted = calloc(n + 1, sizeof(*sorted));
 	if (!all || !sorted)
 		return 0;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++)
 		sorted[i] = &all[i];
-		new_dirs |= is_new_dir(&all[i]);
-	}
 	qsort(sorted, n, sizeof(*sorted), by_wants);
 	for (size_t i = 0; i < n; i++) {
 		struct late *w = all[i].occupant ? find_wanting(sorted, n, all[i].occupant) : NULL;
@@ -192,6 +191,8 @@ size_t plan_late(struct sync *sy, bool held)
 		all[i].wanted_by = (uint32_t)(w - all) + 1;
 		w->waits_for_me = (uint32_t)i + 1;
 	}
+	for (size_t i = 0; i < n; i++)
+		new_dirs |= is_new_dir(&all[i]);
 	/* Each pass from a free end follows its chain of waiters to the other one. */
 	left = n;
 	for (size_t i = 0; i < n; i++) {
@@ -216,7 +217,8 @@ size_t plan_late(struct sync *sy, bool held)
 		length = collect_cycle(sy, all, &all[i], cycle);
 		if (length && exchange(sy, cycle, length) == 0)
 			continue;
-		if (!all[i].done && !waits(sy, &all[i], held, new_dirs))
+		/* What waits, and what waits for that. */
+		if (!all[i].done && !held && !new_dirs)
 			settle(sy, &all[i]);
 	}
 	for (size_t i = 0; i < n; i++)

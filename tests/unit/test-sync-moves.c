@@ -268,6 +268,22 @@ static void test_into_what_takes_a_place(void **state)
 	assert_int_equal(id("z"), d2);
 }
 
+/* A directory goes over an empty one, and a new one comes in its place. */
+static void test_over_empty_and_anew(void **state)
+{
+	uint64_t d1 = id("d1"), f1 = id("f1");
+
+	(void)state;
+	sh("mkdir empty");
+	(void)check();
+	reset_counts();
+	sh("mv -T d1 empty; mkdir d1; mv f1 d1/f");
+	(void)check();
+	assert_int_equal(b.contents, 0);
+	assert_int_equal(id("empty"), d1);
+	assert_int_equal(id("d1/f"), f1);
+}
+
 /* The same while nobody watched: the next limb-syncd finds moves by inodes. */
 static void test_moved_meanwhile(void **state)
 {
@@ -303,6 +319,7 @@ int main(void)
 		T(test_swallowed_by_what_takes_its_place),
 		T(test_into_what_was_just_made),
 		T(test_into_what_takes_a_place),
+		T(test_over_empty_and_anew),
 		T(test_moved_meanwhile),
 	};
 
