@@ -15,7 +15,7 @@ enum {
 	LOST_MS = 5,
 	SEEN_DEEP = 512,
 	ROUND_MAX_MS = 200, /* what waits for the end of a round waits no longer */
-	TOUCHED_MS = 1000,
+	TOUCHED_MS = 3000,
 	SLOW_MS = 1000,
 	WANTED_MAX = 4096, /* captures waiting before listing goes on */
 };
