@@ -17,6 +17,9 @@ enum {
 	EVENTUAL_MS = 2000, /* how often a file of that class has a version */
 	LATER_MS = 250,	    /* TICK_MS where there are only such */
 	INVALIDATE_MAX = 1024,
+	NAMELESS_MS = 5000, /* the index may just be telling where its directory is */
+	NAP_MS = 20,
+	NAPS = 50,
 };
 
 struct stale_name {
@@ -35,6 +38,7 @@ struct keeper {
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool stop, wake, drain;
+	bool nameless;	/* its thread's: there is something of which no version can be made now */
 	uint64_t token; /* of the newest drain that was asked for */
 	uint64_t stale[INVALIDATE_MAX];
 	size_t n_stale;
@@ -96,7 +100,16 @@ static enum left make_versions(struct keeper *k, enum occasion on)
 			}
 			r = bytes_version(ov, t, o);
 			o->quiet_ms = MIN(o->quiet_ms * 2, (uint64_t)QUIET_MAX_MS);
-			if (r == -ENOENT) { /* it has no name in a tree that anybody sees */
+			/* It has no name in a tree that anybody sees. */
+			if (r == -ENOENT && on != THE_END &&
+			    clock_mono_ms() - o->write_ms < NAMELESS_MS) {
+				k->nameless = true;
+				left = LEFT_SOON;
+				continue;
+			}
+			if (r == -ENOENT) {
+				log_warning("what was written to a file that is removed in the "
+					    "environment, with its directory, is not kept");
 				o->written = false;
 				ov->n_written--;
 				r = 0;
@@ -115,12 +128,18 @@ static enum left make_versions(struct keeper *k, enum occasion on)
 /* Pages of mappings come as WRITEs meanwhile, which others answer. */
 static enum left drain(struct keeper *k, uint64_t token)
 {
-	enum left left;
+	enum left left = LEFT_NOTHING;
 	cleanup_close int fd = file_open_dir(AT_FDCWD, k->mount_path);
 
 	if (fd >= 0)
 		(void)io_syncfs(fd, "keeper.syncfs");
-	left = make_versions(k, A_DRAIN);
+	for (unsigned i = 0; i < NAPS; i++) {
+		k->nameless = false;
+		left = make_versions(k, A_DRAIN);
+		if (!k->nameless)
+			break;
+		(void)usleep(NAP_MS * 1000);
+	}
 	k->drained(token, k->userdata);
 	return left;
 }

@@ -7,6 +7,8 @@
 #include "fs/bytes.h"
 #include "fs/keeper.h"
 
+enum { NAPS = 50, NAP_MS = 20 };
+
 /* With the lock taken and a staging file open; op_begin() was called. seen: the kernel's pages,
  * of a mapping: nobody waits for these. */
 static int begin_bytes(struct op *op, fuse_req_t req, fuse_ino_t ino, uint64_t size, bool seen,
@@ -148,13 +150,18 @@ static int sync_node(struct op *op, fuse_ino_t ino, int strong)
 void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_info *fi)
 {
 	/* What a mapping wrote nobody has waited for yet. While it is away it is durable here. */
-	int r, strong = op_is_strong(fuse_req_userdata(req), ino);
+	int r = -ENOENT, strong = op_is_strong(fuse_req_userdata(req), ino);
 	struct op op;
 
 	(void)datasync;
 	(void)fi;
-	r = op_begin(&op, req);
-	if (r >= 0)
-		r = sync_node(&op, ino, strong);
+	/* The index may just be telling where its directory is. */
+	for (unsigned i = 0; r == -ENOENT && i < NAPS; i++) {
+		if (i)
+			(void)usleep(NAP_MS * 1000);
+		r = op_begin(&op, req);
+		if (r >= 0)
+			r = sync_node(&op, ino, strong);
+	}
 	op_answer(&op, r);
 }

@@ -137,6 +137,8 @@ test_expect 'a rule that goes: what it hid is there, as it is now' '
 test_expect 'a directory that moves takes its rules along' '
 	mkdir -p tree/m/sub
 	echo "/sub/*.x" >tree/m/.limbignore
+	# What is written before the rule is known is not left out by it.
+	limb sync box
 	echo hidden >tree/m/sub/a.x
 	echo shown >tree/m/sub/a.y
 	limb sync box
