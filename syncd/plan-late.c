@@ -164,7 +164,7 @@ const struct item *plan_late_of(const struct sync *sy, uint32_t n)
 {
 	for (const struct item *it = dirty_first(&sy->dirty, ITEM_LATE); it;
 	     it = dirty_after(&sy->dirty, it))
-		if (plan_find_node(sy, &it->st) == n)
+		if (S_ISDIR(it->st.mode) && plan_find_node(sy, &it->st) == n)
 			return it;
 	return NULL;
 }

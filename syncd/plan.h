@@ -30,7 +30,7 @@ void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
 /* ITEM_LATE. held, or there are new directories among them, which come first: but for those that
  * would take a node's last name. How many. */
 size_t plan_late(struct sync *sy, bool held);
-/* One of them under which this node was seen; NULL: there is none. */
+/* One of them under which this directory was seen; NULL: there is none. */
 const struct item *plan_late_of(const struct sync *sy, uint32_t n);
 /* The known node n has the item's name now. */
 void plan_take_name(struct sync *sy, struct item *it, uint32_t n);
