@@ -185,11 +185,19 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 	return it;
 }
 
+static bool is_late_dir(const struct item *it)
+{
+	return it->state == ITEM_LATE && S_ISDIR(it->st.mode);
+}
+
+/* it->st is not changed while it is late. */
 void dirty_move(struct dirty *d, struct item *it, enum item_state state)
 {
 	list_remove(it);
 	d->counts[it->state]--;
+	d->late_dirs -= is_late_dir(it);
 	it->state = state;
+	d->late_dirs += is_late_dir(it);
 	list_append(&d->heads[state], it);
 	d->counts[state]++;
 }
@@ -224,6 +232,7 @@ static void item_free(struct dirty *d, struct item *it)
 	*at = it->chain;
 	list_remove(it);
 	d->counts[it->state]--;
+	d->late_dirs -= is_late_dir(it);
 	d->total--;
 	d->lost -= it->lost;
 	if (it->kind == ITEM_LIST)

@@ -80,6 +80,7 @@ struct dirty {
 	struct item heads[ITEM_STATES];
 	size_t counts[ITEM_STATES];
 	size_t total, lists, lost; /* lists: directories to be listed */
+	size_t late_dirs;	   /* ITEM_LATE, and directories */
 	struct item **slots;
 	uint32_t mask;
 	uint64_t epoch, marks; /* marks: how often events made something dirty */

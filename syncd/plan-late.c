@@ -162,8 +162,9 @@ static struct late *collect(struct sync *sy, size_t *ret_n)
 
 const struct item *plan_late_of(const struct sync *sy, uint32_t n)
 {
-	for (const struct item *it = dirty_first(&sy->dirty, ITEM_LATE); it;
-	     it = dirty_after(&sy->dirty, it))
+	const struct item *it = sy->dirty.late_dirs ? dirty_first(&sy->dirty, ITEM_LATE) : NULL;
+
+	for (; it; it = dirty_after(&sy->dirty, it))
 		if (S_ISDIR(it->st.mode) && plan_find_node(sy, &it->st) == n)
 			return it;
 	return NULL;

@@ -73,8 +73,7 @@ static char *dir_path(const struct sync *sy, uint32_t dir)
 	_cleanup_(buf_done) struct buf b = BUF_INIT(0);
 	char *path = NULL;
 
-	if (sy->dirty.counts[ITEM_LATE] && seen_path(sy, dir, 0, &b) == 0 &&
-	    buf_to_str(&b, &path) == 0)
+	if (sy->dirty.late_dirs && seen_path(sy, dir, 0, &b) == 0 && buf_to_str(&b, &path) == 0)
 		return path;
 	return shadow_path(&sy->shadow, dir, "", 0);
 }
