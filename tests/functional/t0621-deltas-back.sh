@@ -48,7 +48,7 @@ test_expect 'many edits, something cut out, something moved' '
 	} >"$T/new"
 	cat "$T/new" >"$big"
 	there
-	test "$(cat cost)" -lt 900000
+	test "$(cat cost)" -lt 600000
 	is_equal
 	here
 '
