@@ -202,8 +202,11 @@ static void test_asked(void **state)
 /* What a batch makes is what its later changes are about, before anybody was told of it. */
 static void test_batch(void **state)
 {
-	struct change dir = {
-		.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .number = 1, .batch = 5};
+	struct change dir = {.kind = LIMBWIRE__APPLY__KIND__MKDIR,
+			     .path = "d",
+			     .mode = 0700,
+			     .number = 1,
+			     .batch = 5};
 	struct change put = {.kind = LIMBWIRE__APPLY__KIND__PUT,
 			     .path = "d/t",
 			     .bytes = "one",
