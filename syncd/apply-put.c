@@ -206,9 +206,7 @@ int apply_put(const struct change *c, int dir, const char *name)
 	if (r == 0)
 		r = c->based || judged ? put_over_base(c, dir, temp, name, &st)
 				       : apply_move_into_place(dir, temp, name, c->m->no_replace);
-	/* Something is mounted on it, or nothing can be made in its directory; but it was opened for
-	 * writing before that. */
-	if (r == -EBUSY || (r == -EACCES && S_ISREG(st.st_mode)))
+	if (r == -EBUSY) /* something is mounted on it */
 		r = put_in_place(c, dir, name);
 	if (r < 0 && r != -ESTALE) /* that one has gone, or is not ours */
 		(void)unlinkat(dir, temp, 0);

@@ -51,7 +51,10 @@ test_expect 'B23 another file comes through meanwhile, both ways' '
 	wait_for "grep -qx three \"$R/third\""
 	wait_for "limb journal dump g | grep -q third"
 	test "$(LIMB_TIME_S=30 limb cp g:other -)" = two
-	LIMB_TIME_S=20 limb why g big
+	# It is not as it should be, or was for a moment.
+	r=0
+	LIMB_TIME_S=20 limb why g big || r=$?
+	test $r -le 1
 	wait $big
 '
 test_expect 'B23 what is read of it meanwhile is a version that it had' '

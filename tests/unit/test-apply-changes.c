@@ -278,8 +278,11 @@ static void test_batch_ends(void **state)
 			    .left = 1,
 			    .base = "one",
 			    .batch = 5};
-	struct change dir = {
-		.kind = LIMBWIRE__APPLY__KIND__MKDIR, .path = "d", .number = 3, .batch = 5};
+	struct change dir = {.kind = LIMBWIRE__APPLY__KIND__MKDIR,
+			     .path = "d",
+			     .mode = 0700,
+			     .number = 3,
+			     .batch = 5};
 	struct change rmdir_ = {.kind = LIMBWIRE__APPLY__KIND__REMOVE,
 				.path = "d",
 				.number = 4,
