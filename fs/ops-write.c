@@ -162,6 +162,8 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_in
 		r = op_begin(&op, req);
 		if (r >= 0)
 			r = sync_node(&op, ino, strong);
+		if (op.wait)
+			break;
 	}
 	op_answer(&op, r);
 }

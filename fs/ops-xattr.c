@@ -79,13 +79,11 @@ static int read_last_record(const struct spot *s, struct arena *arena, struct bu
 	uint64_t seq;
 	int r;
 
-	spot_lock(s);
-	r = source_begin(s->fs->source, &t, &seq);
+	r = spot_begin(s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(s, t, &n);
-		source_end(s->fs->source, t);
+		spot_end(s, t);
 	}
-	spot_unlock(s);
 	if (r < 0)
 		return r;
 	seq = n.version;
@@ -144,14 +142,12 @@ static int match_conflict(const struct index_intent *row, void *userdata)
 
 static int find_by_path(const struct spot *s, bool conflict, struct by_path *p)
 {
-	struct fs *fs = s->fs;
 	struct index_node n;
 	struct index_txn *t;
 	uint64_t seq;
 	int r;
 
-	spot_lock(s);
-	r = source_begin(fs->source, &t, &seq);
+	r = spot_begin(s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(s, t, &n);
 		if (r >= 0)
@@ -159,9 +155,8 @@ static int find_by_path(const struct spot *s, bool conflict, struct by_path *p)
 		p->dir = r >= 0 && n.n.type == NODE_TYPE_DIRECTORY;
 		if (r >= 0 && conflict)
 			r = index_conflicts(t, match_conflict, p);
-		source_end(fs->source, t);
+		spot_end(s, t);
 	}
-	spot_unlock(s);
 	return r == -ENOENT ? -ENODATA : r;
 }
 
@@ -258,15 +253,13 @@ static int read_xattrs(const struct spot *s, const char *name, struct buf *out)
 	uint64_t seq;
 	int r;
 
-	spot_lock(s);
-	r = source_begin(fs->source, &t, &seq);
+	r = spot_begin(s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(s, t, &n);
 		if (r >= 0)
 			r = name ? find_xattr(fs, &n.n, name, out) : list_xattrs(fs, &n.n, out);
-		source_end(fs->source, t);
+		spot_end(s, t);
 	}
-	spot_unlock(s);
 	return r;
 }
 

@@ -183,23 +183,6 @@ void ops_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *for
 	fuse_reply_none(req);
 }
 
-static int begin(const struct spot *s, struct index_txn **t, uint64_t *seq)
-{
-	int r;
-
-	spot_lock(s);
-	r = source_begin(s->fs->source, t, seq);
-	if (r < 0)
-		spot_unlock(s);
-	return r;
-}
-
-static void end(const struct spot *s, struct index_txn *t)
-{
-	source_end(s->fs->source, t);
-	spot_unlock(s);
-}
-
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	_cleanup_(spot_done) struct spot s = {0};
@@ -212,12 +195,12 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	(void)fi;
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = begin(&s, &t, &seq);
+		r = spot_begin(&s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(&s, t, &n);
 		if (r >= 0)
 			r = ops_stat(s.fs, t, &n, s.depth, &st);
-		end(&s, t);
+		spot_end(&s, t);
 	}
 	if (r < 0)
 		(void)fuse_reply_err(req, -r);
@@ -236,14 +219,14 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 	r = spot_get(req, ino, &s);
 	if (r >= 0)
-		r = begin(&s, &t, &seq);
+		r = spot_begin(&s, &t, &seq);
 	if (r >= 0) {
 		r = spot_node(&s, t, &n);
 		if (r >= 0)
 			r = n.n.type == NODE_TYPE_SYMLINK
 				    ? ops_target(s.fs, t, &n, s.depth, &target)
 				    : -EINVAL;
-		end(&s, t);
+		spot_end(&s, t);
 	}
 	if (r >= 0)
 		r = buf_add_u8(&target, 0);
@@ -263,7 +246,7 @@ static int read_content(const struct spot *s, struct content_ref *ret)
 	uint64_t seq;
 	int r, fd;
 
-	r = begin(s, &t, &seq);
+	r = spot_begin(s, &t, &seq);
 	if (r < 0)
 		return r;
 	r = spot_node(s, t, &n);
@@ -277,7 +260,7 @@ static int read_content(const struct spot *s, struct content_ref *ret)
 		fd = overlay_bytes(s->fs->overlay, s->node);
 		r = fd == -ENOENT ? 0 : fd;
 	}
-	end(s, t);
+	spot_end(s, t);
 	return r;
 }
 

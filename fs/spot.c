@@ -66,6 +66,23 @@ void spot_unlock(const struct spot *s)
 	overlay_unlock(s->fs->overlay);
 }
 
+int spot_begin(const struct spot *s, struct index_txn **ret, uint64_t *ret_seq)
+{
+	int r;
+
+	spot_lock(s);
+	r = source_begin(s->fs->source, ret, ret_seq);
+	if (r < 0)
+		spot_unlock(s);
+	return r;
+}
+
+void spot_end(const struct spot *s, struct index_txn *t)
+{
+	source_end(s->fs->source, t);
+	spot_unlock(s);
+}
+
 uint64_t spot_inode(const struct fs *fs, const struct index_node *n)
 {
 	return fs->past ? past_inode(fs, n) : attr_inode(n);

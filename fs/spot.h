@@ -45,6 +45,9 @@ int spot_path(const struct spot *s, struct index_txn *t, struct buf *out);
 /* Around a transaction whose answer makes nodes known; see overlay.h. */
 void spot_lock(const struct spot *s);
 void spot_unlock(const struct spot *s);
+/* Around one that only looks. */
+int spot_begin(const struct spot *s, struct index_txn **ret, uint64_t *ret_seq);
+void spot_end(const struct spot *s, struct index_txn *t);
 /* Its inode number as stat(2) shows it. */
 uint64_t spot_inode(const struct fs *fs, const struct index_node *n);
 
