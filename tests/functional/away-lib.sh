@@ -4,6 +4,7 @@
 #	away_create NAME	its root is $(away_root NAME), which a test may write to
 #	away NAME		no line, and none comes; what runs there goes on
 #	back NAME		there is one again; returns when it is live
+#	away_view SPEC	box, with a view that can be written at $V; its root is $R
 #
 # $T/far/NAME.rc, if there is one, is read there by the shell that starts things.
 # away_on is the library beneath, where that is not brain-lib.sh.
@@ -26,6 +27,15 @@ chmod 755 "$T/bin/far"
 
 away_create() {
 	limb create "$1" --provider "command:$T/bin/far $1" >/dev/null
+}
+away_view() {
+	V=$T/state/mnt/box
+	echo "$1" >spec.json
+	limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
+	limb trust box >/dev/null
+	R=$(away_root box)
+	export R V
+	wait_for "mountpoint -q $V"
 }
 away_root() {
 	inspect_of "$1" .root

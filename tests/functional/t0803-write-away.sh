@@ -5,13 +5,7 @@
 . "${0%/*}/away-lib.sh"
 need fuse
 brain_up
-V=$T/state/mnt/box
-echo '{"view": {"write": true}}' >spec.json
-limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
-limb trust box >/dev/null
-root=$(away_root box)
-export root
-wait_for "mountpoint -q $V"
+away_view '{"view": {"write": true}}'
 
 test_expect 'what is written while it is away is read at once, and counted' '
 	limb exec box -- sh -c "for i in \$(seq 10); do echo base \$i >f\$i; done; mkdir d; echo in >d/in"
@@ -26,7 +20,7 @@ test_expect 'what is written while it is away is read at once, and counted' '
 	printf "here 1\ndeep\nin\nhere 1\n" | cmp out -
 	test ! -e "$V/f10"
 	wait_for "test \$(status_of box .counts.pending_changes) -ge 8"
-	test "$(cat "$root/f1")" = "base 1"
+	test "$(cat "$R/f1")" = "base 1"
 	test "$(getfattr --only-values -n user.limb.state "$V/f1")" = away
 '
 test_expect 'it survives limbd and limb-fs' '
@@ -39,48 +33,48 @@ test_expect 'it survives limbd and limb-fs' '
 	echo later >"$V/f4"
 '
 test_expect 'what both sides changed is kept twice' '
-	echo theirs >"$root/f1"
-	echo more >>"$root/f9"
+	echo theirs >"$R/f1"
+	echo more >>"$R/f9"
 	back box
 	limb sync box >/dev/null
 	wait_for "test \"\$(cat $V/f1)\" = theirs"
-	test "$(cat "$root/f1")" = theirs
+	test "$(cat "$R/f1")" = theirs
 	limb conflicts box --json >out
 	jq -e ".conflicts | length == 1 and .[0].path == \"f1\" and (.[0].versions | length) == 2" out
 	test "$(getfattr --only-values -n user.limb.conflict "$V/f1")" = "$(jq -r ".conflicts[0].conflict_id" out)"
 	expect_code 1 getfattr -n user.limb.conflict "$V/f2"
 '
 test_expect 'the rest has arrived' '
-	test "$(cat "$root/f2" "$root/f3" "$root/f4" "$root/new/file" "$root/e/in")" = "here 2
+	test "$(cat "$R/f2" "$R/f3" "$R/f4" "$R/new/file" "$R/e/in")" = "here 2
 here 3
 later
 deep
 in"
-	test ! -e "$root/f10"
-	test ! -e "$root/d"
-	test "$(readlink "$root/link")" = f1
+	test ! -e "$R/f10"
+	test ! -e "$R/d"
+	test "$(readlink "$R/link")" = f1
 	test "$(cat "$V/f9")" = "base 9
 more"
 	verify_equal box
-	tree_list "$root" >there
+	tree_list "$R" >there
 	tree_list "$V" >here
 	same_tree here there
 '
 if have immutable; then
 	test_expect 'what the environment refuses is unapplied, and holds up nothing else' '
-		echo fixed >"$root/fixed"
+		echo fixed >"$R/fixed"
 		limb sync box >/dev/null
-		chattr +i "$root/fixed"
+		chattr +i "$R/fixed"
 		echo other >"$V/fixed"
 		echo after >"$V/after"
-		wait_for "test -e $root/after"
+		wait_for "test -e $R/after"
 		wait_for "test \$(status_of box .counts.unapplied) -ge 1"
 		expect_code 125 limb exec box -- true
 		limb exec box --despite-unapplied -- test -e after
 		wait_for "test \"\$(cat $V/fixed)\" = fixed"
-		chattr -i "$root/fixed"
+		chattr -i "$R/fixed"
 		limb retry box fixed
-		test "$(cat "$root/fixed")" = other
+		test "$(cat "$R/fixed")" = other
 		wait_for "test \"\$(cat $V/fixed)\" = other"
 	'
 else

@@ -6,13 +6,7 @@
 need fuse faults
 brain_up
 allow_error 'limb-ingest ended|pack stays open'
-V=$T/state/mnt/box
-echo '{"view": {"write": true}}' >spec.json
-limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
-limb trust box >/dev/null
-root=$(away_root box)
-export root V
-wait_for "mountpoint -q $V"
+away_view '{"view": {"write": true}}'
 
 # Saves as programs do: each file of $3 through a temporary name, with a mode, some with a second
 # name, some again, some gone; a directory that is moved with what was made in it.
@@ -53,9 +47,9 @@ same_as_native() {
 	local -
 	set +x
 	(cd "native/$1" && find . ! -type d -printf '%P %y %m %n %l\n' | sort) >want
-	(cd "$root/$1" && find . ! -type d -printf '%P %y %m %n %l\n' | sort) >got
+	(cd "$R/$1" && find . ! -type d -printf '%P %y %m %n %l\n' | sort) >got
 	cmp want got
-	diff -r --no-dereference "native/$1" "$root/$1"
+	diff -r --no-dereference "native/$1" "$R/$1"
 	diff -r --no-dereference "native/$1" "$V/$1"
 }
 
@@ -80,26 +74,26 @@ test_expect 'what waited for long arrives in order' '
 	verify_equal box
 '
 test_expect 'what was changed there meanwhile is a conflict, and holds up nothing in the batch' '
-	mkdir "$root/c"
-	for i in $(seq 40); do echo "base $i" >"$root/c/f$i"; done
+	mkdir "$R/c"
+	for i in $(seq 40); do echo "base $i" >"$R/c/f$i"; done
 	limb sync box >/dev/null
 	away box
 	for i in $(seq 40); do echo "here $i" >"$V/c/f$i"; done
 	for i in $(seq 31 40); do rm "$V/c/f$i"; done
 	for i in $(seq 40); do echo "more $i" >"$V/c/new$i"; done
-	for i in 7 17 27; do echo "there $i" >"$root/c/f$i"; done
-	echo "there 37" >"$root/c/f37"
-	echo other >"$root/c/new20"
+	for i in 7 17 27; do echo "there $i" >"$R/c/f$i"; done
+	echo "there 37" >"$R/c/f37"
+	echo other >"$R/c/new20"
 	back box
 	limb sync box --timeout 120 >/dev/null
 	limb conflicts box --json >out
 	jq -r ".conflicts[].path" out | sort -u >paths
 	printf "%s\n" c/f17 c/f27 c/f37 c/f7 c/new20 | cmp - paths
-	for i in 7 17 27 37; do test "$(cat "$root/c/f$i")" = "there $i"; done
-	test "$(cat "$root/c/new20")" = other
-	for i in 1 6 8 16 18 26 28 30; do test "$(cat "$root/c/f$i")" = "here $i"; done
-	for i in 1 19 21 40; do test "$(cat "$root/c/new$i")" = "more $i"; done
-	for i in 31 36 38 40; do test ! -e "$root/c/f$i"; done
+	for i in 7 17 27 37; do test "$(cat "$R/c/f$i")" = "there $i"; done
+	test "$(cat "$R/c/new20")" = other
+	for i in 1 6 8 16 18 26 28 30; do test "$(cat "$R/c/f$i")" = "here $i"; done
+	for i in 1 19 21 40; do test "$(cat "$R/c/new$i")" = "more $i"; done
+	for i in 31 36 38 40; do test ! -e "$R/c/f$i"; done
 	for p in $(jq -r ".conflicts[].path" out); do
 		limb resolve box "$p" --take environment >/dev/null || true
 	done
@@ -116,22 +110,22 @@ unfix() {
 mkdir probe
 if fix probe 2>/dev/null && unfix probe; then
 	test_expect 'what is refused there holds up nothing behind it' '
-		mkdir "$root/r" "$root/r/fixed"
+		mkdir "$R/r" "$R/r/fixed"
 		limb sync box >/dev/null
 		away box
 		for i in $(seq 60); do echo "$i" >"$V/r/f$i"; done
 		for i in 1 2 3; do echo "$i" >"$V/r/fixed/f$i"; done
 		for i in $(seq 61 90); do echo "$i" >"$V/r/f$i"; done
-		fix "$root/r/fixed"
+		fix "$R/r/fixed"
 		back box
 		wait_for "test \$(status_of box .counts.pending_changes) = 0"
-		for i in $(seq 90); do test "$(cat "$root/r/f$i")" = "$i"; done
+		for i in $(seq 90); do test "$(cat "$R/r/f$i")" = "$i"; done
 		test "$(status_of box .counts.unapplied)" -ge 3
 		test "$(status_of box .counts.conflicts)" = 0
-		unfix "$root/r/fixed"
+		unfix "$R/r/fixed"
 		for i in 1 2 3; do limb retry box r/fixed/f$i >/dev/null 2>&1 || true; done
 		settle_all
-		for i in 1 2 3; do test "$(cat "$root/r/fixed/f$i")" = "$i"; done
+		for i in 1 2 3; do test "$(cat "$R/r/fixed/f$i")" = "$i"; done
 		verify_equal box
 	'
 else
@@ -172,7 +166,7 @@ for point in apply.number apply.push; do
 			same_as_native three
 			rm -rf "$V/three"
 			settle_all
-			test ! -e "$root/three"
+			test ! -e "$R/three"
 		'
 	done
 done
@@ -198,7 +192,7 @@ for point in log.append log.sync; do
 			same_as_native four
 			rm -rf "$V/four"
 			settle_all
-			test ! -e "$root/four"
+			test ! -e "$R/four"
 		'
 	done
 done

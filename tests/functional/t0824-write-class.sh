@@ -5,12 +5,7 @@
 . "${0%/*}/away-lib.sh"
 need fuse python3 getfattr
 brain_up
-V=$T/state/mnt/box
-echo '{"view": {"write": true}, "class": "strong"}' >spec.json
-limb create box --provider "command:$T/bin/far box" --spec spec.json >/dev/null
-limb trust box >/dev/null
-R=$(away_root box)
-export R V
+away_view '{"view": {"write": true}, "class": "strong"}'
 
 # class PATH CLASS: it is of that one
 class() {
