@@ -406,9 +406,12 @@ int overlay_node(struct overlay *ov, struct index_txn *t, uint64_t id, struct in
 	if (r < 0)
 		return r;
 	ret->id = id;
-	/* What the view made keeps the number that it had as long as somebody may have seen it. */
+	/* What the view made, or wrote, keeps its number as long as somebody may have seen that: who
+	 * has it open compares. */
 	if (id & OVERLAY_MADE)
 		ret->n.inode = 0;
+	else if (o && o->numbered)
+		ret->n.inode = o->inode;
 	return 0;
 }
 

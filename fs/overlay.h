@@ -73,6 +73,8 @@ struct oentry {
 struct onode {
 	struct onode *next, *next_journal;
 	uint64_t id, journal;
+	bool numbered; /* journal was another: it is shown with the inode number of that */
+	uint64_t inode;
 	uint64_t stamp;
 	bool over;    /* n and links say what it is */
 	bool written; /* since its last version; not for the keeper while unlinked */

@@ -86,6 +86,10 @@ static void find_journal(struct overlay *ov, struct index_txn *t, uint64_t id, u
 	other = overlay_find(ov, found);
 	if (!o || (o->over && o->n.type != n.n.type) || (other && (other->over || other->entries)))
 		return;
+	if (!o->numbered && overlay_node(ov, t, id, &n) >= 0) {
+		o->numbered = true;
+		o->inode = n.n.inode;
+	}
 	overlay_set_journal(ov, o, found);
 }
 

@@ -56,6 +56,22 @@ test_expect 'names of a file go one after the other, and none is the environment
 	test "$(status_of w .counts.conflicts)" = 0
 '
 test_expect 'both sides are equal' 'verify_equal w'
+test_expect 'what is open and written keeps its number, also where the environment made it' '
+	echo made there >"$R/there"
+	limb sync w >/dev/null
+	cat >open.py <<-END
+		import os, subprocess, sys
+		f = os.open(sys.argv[1], os.O_RDWR)
+		ino = os.fstat(f).st_ino
+		for i in range(3):
+		    os.write(f, b"written here %d\n" % i)
+		    os.fsync(f)
+		    subprocess.run(["limb", "sync", "w"], check=True, stdout=subprocess.DEVNULL)
+		    assert os.fstat(f).st_ino == ino, (i, ino, os.fstat(f))
+		    assert os.stat(sys.argv[1]).st_ino == ino, (i, ino, os.stat(sys.argv[1]))
+	END
+	python3 open.py "$V/there"
+'
 test_expect 'a name that a move takes away is one that its file no longer has' '
 	echo 1 >"$V/two"
 	ln "$V/two" "$V/names"
