@@ -149,6 +149,12 @@ static struct item *item_new(struct dirty *d, enum item_kind kind, uint32_t dir,
 	return it;
 }
 
+/* Of one that an event has announced, too, the sweep says nothing new. */
+static uint8_t both_flags(uint8_t a, uint8_t b)
+{
+	return (a & b & ITEM_SWEEP) | ((a | b) & (uint8_t)~ITEM_SWEEP);
+}
+
 struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, const char *name,
 			size_t len, uint8_t flags, const struct item *from)
 {
@@ -163,9 +169,7 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 			return NULL;
 		it->flags = flags;
 	} else if (is_worked_on(it)) {
-		it->again_flags = it->again ? (it->again_flags & flags & ITEM_SWEEP) |
-						      ((it->again_flags | flags) & ~ITEM_SWEEP)
-					    : flags;
+		it->again_flags = it->again ? both_flags(it->again_flags, flags) : flags;
 		it->again = true;
 	} else {
 		uint8_t sweep = it->flags & flags & (ITEM_SWEEP | ITEM_SCAN);
@@ -264,7 +268,9 @@ void dirty_done(struct dirty *d, struct item *it)
 
 void dirty_retry(struct dirty *d, struct item *it)
 {
-	it->flags = (it->flags | it->again_flags) & (uint8_t)~ITEM_LOOKED;
+	if (it->again)
+		it->flags = both_flags(it->flags, it->again_flags);
+	it->flags &= (uint8_t)~ITEM_LOOKED;
 	it->bits |= it->again_bits;
 	it->again_bits = 0;
 	it->again_flags = 0;

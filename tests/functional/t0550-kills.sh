@@ -195,7 +195,7 @@ test_expect 'all of it is gone' '
 	test -z "$(test_mounts | grep -v "/\.at\$")"
 	limb down --stop
 	test -z "$(test_mounts)"
-	test_none_left
+	wait_for "test_none_left"
 '
 
 test_done

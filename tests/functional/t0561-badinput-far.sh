@@ -2,6 +2,7 @@
 # Bad input, told with its subject: each message names what is wrong and what to do, and
 # nothing is changed by it.
 . "${0%/*}/brain-lib.sh"
+! have podman || podman_first
 
 # says CODE ERROR REGEX COMMAND...: plain, where REGEX is in the one line, and with --json.
 says() {

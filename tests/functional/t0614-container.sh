@@ -29,8 +29,7 @@ for name in sh true cat ls id sleep head wc mkdir rm env ps dd seq; do
 	ln -s busybox "$rootfs/bin/$name"
 done
 at_exit 'podman rm -f -a >/dev/null 2>&1; umount "$T/podman/overlay" 2>/dev/null; true'
-# Without root podman keeps a process of the user's for ever; it is not the test's.
-have root || (cd / && env -u LIMB_TEST_ID podman unshare true) >/dev/null 2>&1
+podman_first
 if ! timeout 60 podman run --rm --network=none --rootfs "$rootfs:O" /bin/sh -c true 2>"$T/why"; then
 	umount "$T/podman/overlay" 2>/dev/null
 	skip_all "podman makes no container here: $(tail -n 1 "$T/why")"

@@ -48,6 +48,21 @@ static void test_marked_while_looked_at(void **state)
 	assert_int_equal(it->tries, 0);
 }
 
+static void test_announced_while_swept(void **state)
+{
+	struct item *it = mark();
+
+	(void)state;
+	it->flags = ITEM_SWEEP;
+	dirty_move(&d, it, ITEM_LOOKING);
+	dirty_retry(&d, it);
+	assert_true(it->flags & ITEM_SWEEP);
+	dirty_move(&d, it, ITEM_LOOKING);
+	(void)mark();
+	dirty_retry(&d, it);
+	assert_false(it->flags & ITEM_SWEEP);
+}
+
 static void waits(enum item_state state)
 {
 	struct item *it = mark();
@@ -115,6 +130,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_marked_while_looked_at, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_announced_while_swept, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_marked_while_it_waits, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_never_rests, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_lost, setup, teardown),
