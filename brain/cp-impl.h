@@ -41,7 +41,8 @@ struct copy {
 	/* out */
 	uint64_t point; /* INDEX_NOW, or as it was then */
 	bool to_stdout, drained_wait, out_over;
-	bool unsynced; /* it may be an older version */
+	bool unsynced;	   /* it may be an older version */
+	uint64_t changing; /* files of which it holds several moments, maybe: they never rested */
 	struct content_ref ref;
 
 	uv_work_t work;

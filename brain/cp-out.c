@@ -40,6 +40,7 @@ static int out_file(struct out_writer *o, const char *path, const struct index_n
 		at += buf_len(&o->piece);
 	}
 	o->c->files++;
+	o->c->changing += n->n.torn;
 	o->c->bytes += at;
 	return fchmod(fd, n->n.mode & 0777) < 0 ? -errno : 0;
 }
@@ -193,8 +194,10 @@ static int take_ref(struct copy *c)
 		r = n.n.type == NODE_TYPE_FILE	      ? 0
 		    : n.n.type == NODE_TYPE_DIRECTORY ? -EISDIR
 						      : -EINVAL;
-	if (r == 0)
+	if (r == 0) {
 		c->ref = n.n.content;
+		c->changing = n.n.torn;
+	}
 	index_read_end(t);
 	return r;
 }

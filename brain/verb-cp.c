@@ -79,6 +79,8 @@ void copy_ok(struct copy *c, uint64_t seq)
 
 	if (c->unsynced)
 		(void)json_object_set_new(o, "unsynced", json_true());
+	if (c->changing)
+		(void)json_object_set_new(o, "changing", json_integer((json_int_t)c->changing));
 	copy_detach(c);
 	call_ok(c->call, o);
 	copy_free(c);

@@ -77,6 +77,26 @@ static void warn_unsynced(const json_t *answer)
 			    (long long)json_integer_value(json_object_get(answer, "seq")));
 }
 
+/* The same for what was written all the while that it was read there. */
+static void warn_changing(const char *src, const json_t *answer)
+{
+	long long n = json_integer_value(json_object_get(answer, "changing"));
+	char shown[256];
+
+	if (n <= 0)
+		return;
+	text_escape_into(shown, sizeof(shown), src, strlen(src));
+	if (json_integer_value(json_object_get(answer, "files")) == 1)
+		log_warning("'%s' changed while it was read there: the copy may hold parts of "
+			    "several moments; copy it again when nothing writes it",
+			    shown);
+	else
+		log_warning("'%s': %lld of its files changed while they were read there: their "
+			    "copies may hold parts of several moments; copy them again when "
+			    "nothing writes them",
+			    shown, n);
+}
+
 static int call_daemon(const struct places *places, const struct args *args)
 {
 	struct client_call call = {
@@ -138,8 +158,10 @@ static int call_daemon(const struct places *places, const struct args *args)
 		return 128 + SIGPIPE;
 	case CLIENT_RESULT: break;
 	}
-	if (verb->handler == HANDLE_COPY)
+	if (verb->handler == HANDLE_COPY) {
 		warn_unsynced(answer);
+		warn_changing(src ? src : "", answer);
+	}
 	return finish(&printed, answer);
 }
 
