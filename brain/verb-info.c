@@ -252,20 +252,51 @@ char *verb_path(struct call *call, struct env *env, const char *path)
 	return out;
 }
 
-static void up_answer(void *userdata)
-{
-	struct call *call = userdata;
-	struct brain *b = call->brain;
+struct up {
+	struct call *call;
+	unsigned pending;
+};
 
-	call_ok(call, json_pack("{s:s, s:s, s:s, s:s, s:i}", "version", PACKAGE_VERSION,
-				"state_dir", b->state_dir, "socket", b->socket_path, "mount",
-				b->mount_dir, "limbd_pid", (int)getpid()));
+static void up_answer(struct up *up)
+{
+	struct brain *b = up->call->brain;
+
+	if (--up->pending)
+		return;
+	call_ok(up->call, json_pack("{s:s, s:s, s:s, s:s, s:i}", "version", PACKAGE_VERSION,
+				    "state_dir", b->state_dir, "socket", b->socket_path, "mount",
+				    b->mount_dir, "limbd_pid", (int)getpid()));
+	free(up);
 }
 
-/* What is said to be up can be looked at. */
+static void up_past_mounted(void *userdata)
+{
+	up_answer(userdata);
+}
+
+static void up_view_seen(struct env *env, bool behind, void *userdata)
+{
+	(void)env;
+	(void)behind;
+	up_answer(userdata);
+}
+
+/* What is said to be up can be looked at: nothing that a killed limb-fs left is there still. */
 void verb_up(struct call *call)
 {
-	past_wait(call->brain, up_answer, call);
+	struct brain *b = call->brain;
+	struct up *up = calloc(1, sizeof(*up));
+
+	if (!up) {
+		call_fail(call, "internal", NULL, NULL, "out of memory");
+		return;
+	}
+	*up = (struct up){.call = call, .pending = 1};
+	for (struct env *env = b->envs; env; env = env->next) {
+		up->pending++;
+		view_wait_connected(env, up_view_seen, up);
+	}
+	past_wait(b, up_past_mounted, up);
 }
 
 static uint64_t own_anon_bytes(void)
