@@ -336,6 +336,7 @@ static void add_all(struct barrier *b)
 /* What never rests, and what costs too much for a job to wait. */
 static void settle(struct barrier *b, uint64_t now_ms)
 {
+	static const enum item_state waiting[] = {ITEM_LATE, ITEM_ABSENT};
 	struct sync *sy = b->sy;
 	struct item *it, *next;
 
@@ -355,6 +356,18 @@ static void settle(struct barrier *b, uint64_t now_ms)
 				       now_ms - b->start_ms > COSTLY_MS + b->settle_ms)) {
 			add_unsettled(b, it);
 			dirty_release(&sy->dirty, it, b->bit);
+		}
+	}
+	/* And the names that wait for one of those to get its name. */
+	if (!sy->dirty.taking || now_ms - b->start_ms <= COSTLY_MS + b->settle_ms)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(waiting); i++) {
+		for (it = dirty_first(&sy->dirty, waiting[i]); it;
+		     it = dirty_after(&sy->dirty, it)) {
+			if (has_bit(b, it)) {
+				add_unsettled(b, it);
+				dirty_release(&sy->dirty, it, b->bit);
+			}
 		}
 	}
 }

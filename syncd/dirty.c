@@ -189,6 +189,18 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 	return it;
 }
 
+static bool may_take(enum item_state state)
+{
+	return state == ITEM_WANTED || state == ITEM_CAPTURING || state == ITEM_STREAM;
+}
+
+void dirty_set_taking(struct dirty *d, struct item *it, bool taking)
+{
+	d->taking += taking;
+	d->taking -= it->taking;
+	it->taking = taking;
+}
+
 static bool is_late_dir(const struct item *it)
 {
 	return it->state == ITEM_LATE && S_ISDIR(it->st.mode);
@@ -202,6 +214,8 @@ void dirty_move(struct dirty *d, struct item *it, enum item_state state)
 	d->late_dirs -= is_late_dir(it);
 	it->state = state;
 	d->late_dirs += is_late_dir(it);
+	if (!may_take(state))
+		dirty_set_taking(d, it, false);
 	list_append(&d->heads[state], it);
 	d->counts[state]++;
 }
@@ -239,6 +253,7 @@ static void item_free(struct dirty *d, struct item *it)
 	d->late_dirs -= is_late_dir(it);
 	d->total--;
 	d->lost -= it->lost;
+	d->taking -= it->taking;
 	if (it->kind == ITEM_LIST)
 		d->lists--;
 	drop_bits(d, &it->bits, UINT32_MAX, it->again_bits);

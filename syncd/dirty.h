@@ -70,7 +70,8 @@ struct item {
 	uint8_t stale;	/* how often what was seen was not new enough to say which node it is */
 	uint8_t origin; /* enum Origin of the APPLY that took it away; 0: there was none */
 	bool again;
-	bool lost; /* its directory is not where it was, and not found yet */
+	bool lost;   /* its directory is not where it was, and not found yet */
+	bool taking; /* WANTED, CAPTURING, STREAM: its name goes to a known node once that is read */
 	struct stamp st;
 	char name[]; /* NUL-terminated */
 };
@@ -81,6 +82,7 @@ struct dirty {
 	size_t counts[ITEM_STATES];
 	size_t total, lists, lost; /* lists: directories to be listed */
 	size_t late_dirs;	   /* ITEM_LATE, and directories */
+	size_t taking;
 	struct item **slots;
 	uint32_t mask;
 	uint64_t epoch, marks; /* marks: how often events made something dirty */
@@ -108,6 +110,7 @@ void dirty_retry(struct dirty *d, struct item *it);
 bool dirty_is_stale(struct dirty *d, struct item *it);
 
 void dirty_set_lost(struct dirty *d, struct item *it, bool lost);
+void dirty_set_taking(struct dirty *d, struct item *it, bool taking);
 void dirty_look_for_lost(struct dirty *d); /* now, they have rested enough */
 
 struct item *dirty_first(const struct dirty *d, enum item_state state); /* NULL = empty */

@@ -9,6 +9,7 @@
 enum {
 	REST_MS = 20,
 	SLOW_TRIES = 8, /* as if it had failed that often: again after a second */
+	TAKEN_OPS = 3,	/* what goes, the name, and what is in the file: never parted */
 };
 
 static void refuse(struct sync *sy, struct item *it, int r)
@@ -30,6 +31,12 @@ static void captured_unreadable(struct sync *sy, struct item *it, const struct c
 	uint32_t n;
 
 	plan_path_reason(sy, "unreadable", it, strerror(-c->error));
+	/* A name of old content is better than none. */
+	if (it->taking) {
+		n = plan_find_node(sy, &it->st);
+		if (n && plan_adopt_name(sy, it, n) == 0)
+			e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+	}
 	if (e) {
 		n = shadow_entry(&sy->shadow, e)->node;
 		old = shadow_node(&sy->shadow, n);
@@ -115,7 +122,7 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 {
 	struct emit_content sent = {.data = content, .stream = stream};
 	bool is_file = S_ISREG(c->st.mode), deep = it->flags & ITEM_DEEP;
-	uint32_t e = 0, n = 0;
+	uint32_t e = 0, n = 0, taken = 0;
 	struct shadow_node sig;
 	struct node node;
 	int r;
@@ -125,12 +132,11 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 		plan_missing(sy, it);
 		return;
 	}
-	if (c->error == -EACCES || c->error == -EPERM || c->error == -EIO) {
-		captured_unreadable(sy, it, c);
-		return;
-	}
 	if (c->error < 0) {
-		plan_failed(sy, it, c->error);
+		if (plan_is_passing(c->error))
+			plan_failed(sy, it, c->error);
+		else
+			captured_unreadable(sy, it, c);
 		return;
 	}
 	if (it->dir && !shadow_attached(&sy->shadow, it->dir)) {
@@ -148,13 +154,17 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	} else {
 		n = SHADOW_ROOT;
 	}
+	if (!n || !plan_is_node(sy, n, &c->st))
+		taken = plan_find_node(sy, &c->st);
 	/* The tree has changed while it was read: judge it again. */
 	if ((n && !plan_is_node(sy, n, &c->st) && !(it->flags & ITEM_REPLACES)) ||
-	    ((!n || !plan_is_node(sy, n, &c->st)) && plan_find_node(sy, &c->st))) {
+	    (taken && !it->taking)) {
 		if (!dirty_is_stale(&sy->dirty, it))
 			dirty_move(&sy->dirty, it, ITEM_LATE);
 		return;
 	}
+	if (taken)
+		n = taken;
 	if (c->unread && (!n || !plan_is_ours(sy, n, &c->st))) {
 		dirty_retry(&sy->dirty, it);
 		it->flags |= ITEM_CONTENT;
@@ -174,6 +184,14 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	node.target_len = (uint32_t)c->target_len;
 	node.xattrs = text + c->xattrs;
 	node.xattrs_len = (uint32_t)c->xattrs_len;
+	if (taken) {
+		emit_room(sy, TAKEN_OPS, content ? c->st.size : 0,
+			  node.target_len + node.xattrs_len);
+		if (plan_adopt_name(sy, it, taken) < 0) {
+			plan_retry_later(sy, it);
+			return;
+		}
+	}
 	if (n && plan_is_node(sy, n, &c->st)) {
 		deep |= !!(shadow_node(&sy->shadow, n)->flags & SHADOW_FOREIGN);
 		/* A stream that was only hashed: its bytes are those that are known. */

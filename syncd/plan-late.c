@@ -24,6 +24,7 @@ struct late {
 	uint32_t wanted_by;	  /* index + 1 of the item that wants the occupant */
 	uint32_t waits_for_me;	  /* index + 1 of the item whose occupant I want */
 	bool done;
+	bool taking; /* done, once its file is read */
 };
 
 static uint32_t entry_of(const struct sync *sy, const struct item *it)
@@ -66,7 +67,7 @@ static void settle(struct sync *sy, struct late *l)
 	it->flags |= ITEM_REPLACES;
 	n = plan_find_node(sy, &it->st);
 	if (n)
-		plan_take_name(sy, it, n);
+		l->taking = plan_take_name(sy, it, n);
 	else
 		dirty_move(&sy->dirty, it, ITEM_WANTED);
 }
@@ -96,6 +97,17 @@ static struct late *find_wanting(struct late **sorted, size_t n, uint32_t node)
 static bool waits(const struct sync *sy, const struct late *l, bool held, bool new_dirs)
 {
 	return (held || (new_dirs && !is_new_dir(l))) && would_lose(sy, l);
+}
+
+/* Until a file is read its name is not given to it, and what stands where it was stays late. */
+static bool waits_for_content(const struct late *all, const struct late *l)
+{
+	for (unsigned i = 0; i < CYCLE_MAX && l->wanted_by; i++) {
+		l = &all[l->wanted_by - 1];
+		if (l->done)
+			return l->taking;
+	}
+	return false;
 }
 
 /* Follows who wants whose place; 0 if it is no cycle. */
@@ -140,9 +152,12 @@ static int exchange(struct sync *sy, struct late **cycle, size_t n)
 	return r;
 }
 
-static struct late *collect(struct sync *sy, size_t *ret_n)
+static const enum item_state taking_states[] = {ITEM_WANTED, ITEM_CAPTURING, ITEM_STREAM};
+
+/* Those that are taking, too, after the late ones: they are done. */
+static struct late *collect(struct sync *sy, size_t *ret_late, size_t *ret_n)
 {
-	size_t n = 0, cap = sy->dirty.counts[ITEM_LATE];
+	size_t n = 0, cap = sy->dirty.counts[ITEM_LATE] + sy->dirty.taking;
 	struct late *all = calloc(cap + 1, sizeof(*all));
 	struct item *it, *next;
 
@@ -156,8 +171,49 @@ static struct late *collect(struct sync *sy, size_t *ret_n)
 					 .occupant = occupant_of(sy, it),
 					 .wants = plan_find_node(sy, &it->st)};
 	}
+	*ret_late = n;
+	for (size_t i = 0; sy->dirty.taking && i < ARRAY_SIZE(taking_states); i++)
+		for (it = dirty_first(&sy->dirty, taking_states[i]); it && all && n < cap;
+		     it = dirty_after(&sy->dirty, it))
+			if (it->taking)
+				all[n++] = (struct late){.item = it,
+							 .wants = plan_find_node(sy, &it->st),
+							 .done = true,
+							 .taking = true};
 	*ret_n = n;
 	return all;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+int plan_awaited(struct sync *sy, uint32_t **ret, size_t *ret_n)
+{
+	cleanup_free struct late *all = NULL;
+	uint32_t *awaited;
+	size_t late, n;
+
+	all = collect(sy, &late, &n);
+	awaited = calloc(n + 1, sizeof(*awaited));
+	if (!all || !awaited) {
+		free(awaited);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n; i++)
+		awaited[i] = all[i].wants;
+	qsort(awaited, n, sizeof(*awaited), by_number);
+	*ret = awaited;
+	*ret_n = n;
+	return 0;
+}
+
+bool plan_is_awaited(const uint32_t *awaited, size_t n, uint32_t node)
+{
+	return n && bsearch(&node, awaited, n, sizeof(*awaited), by_number);
 }
 
 const struct item *plan_late_of(const struct sync *sy, uint32_t n)
@@ -174,10 +230,10 @@ size_t plan_late(struct sync *sy, bool held)
 {
 	cleanup_free struct late *all = NULL;
 	cleanup_free struct late **sorted = NULL;
-	size_t n = 0, left, settled = 0;
+	size_t n = 0, late = 0, left, settled = 0;
 	bool new_dirs = false;
 
-	all = collect(sy, &n);
+	all = collect(sy, &late, &n);
 	sorted = calloc(n + 1, sizeof(*sorted));
 	if (!all || !sorted)
 		return 0;
@@ -195,12 +251,12 @@ size_t plan_late(struct sync *sy, bool held)
 	for (size_t i = 0; i < n; i++)
 		new_dirs |= is_new_dir(&all[i]);
 	/* Each pass from a free end follows its chain of waiters to the other one. */
-	left = n;
-	for (size_t i = 0; i < n; i++) {
+	left = late;
+	for (size_t i = 0; i < late; i++) {
 		struct late *l = &all[i];
 
 		while (!l->done && (!l->wanted_by || all[l->wanted_by - 1].done)) {
-			if (waits(sy, l, held, new_dirs))
+			if (waits_for_content(all, l) || waits(sy, l, held, new_dirs))
 				break;
 			settle(sy, l);
 			left--;
@@ -209,11 +265,11 @@ size_t plan_late(struct sync *sy, bool held)
 			l = &all[l->waits_for_me - 1];
 		}
 	}
-	for (size_t i = 0; left && i < n; i++) {
+	for (size_t i = 0; left && i < late; i++) {
 		struct late *cycle[CYCLE_MAX];
 		size_t length;
 
-		if (all[i].done)
+		if (all[i].done || waits_for_content(all, &all[i]))
 			continue;
 		length = collect_cycle(sy, all, &all[i], cycle);
 		if (length && exchange(sy, cycle, length) == 0)
@@ -222,7 +278,7 @@ size_t plan_late(struct sync *sy, bool held)
 		if (!all[i].done && !held && !new_dirs)
 			settle(sy, &all[i]);
 	}
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < late; i++)
 		settled += all[i].done;
 	return settled;
 }

@@ -243,9 +243,14 @@ static bool sweep_waits(struct sync *sy, struct item *it)
 	return false;
 }
 
+bool plan_is_passing(int error)
+{
+	return error == -ESTALE || error == -ENOTDIR || error == -ELOOP || error == -ENOMEM;
+}
+
 void plan_failed(struct sync *sy, struct item *it, int error)
 {
-	if (error == -ESTALE || error == -ENOTDIR || error == -ELOOP || error == -ENOMEM) {
+	if (plan_is_passing(error)) {
 		plan_retry_later(sy, it);
 		return;
 	}
@@ -353,7 +358,7 @@ static void seen_same(struct sync *sy, struct item *it, uint32_t n)
 
 /* A directory, and a file with one link, has one name only: the old one is gone. Of a file
  * with several names it is not known which one went; LINK is right in any case. */
-static int adopt_name(struct sync *sy, struct item *it, uint32_t n)
+int plan_adopt_name(struct sync *sy, struct item *it, uint32_t n)
 {
 	struct shadow_node *node = shadow_node(&sy->shadow, n);
 
@@ -367,7 +372,28 @@ bool plan_would_cycle(const struct sync *sy, const struct item *it, uint32_t n)
 	return S_ISDIR(it->st.mode) && shadow_is_beneath(&sy->shadow, it->dir, n);
 }
 
-void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
+/* What is in it is not what the brain has: alone the MOVE would show old content under a name that
+ * never had it. */
+static bool is_in_doubt(const struct sync *sy, const struct item *it, uint32_t n)
+{
+	const struct shadow_node *node = shadow_node(&sy->shadow, n);
+
+	return S_ISREG(it->st.mode) &&
+	       ((node->flags & (SHADOW_RACY | SHADOW_TORN)) || node->size != it->st.size ||
+		node->mtime_ns != it->st.mtime_ns);
+}
+
+uint32_t plan_node_of(const struct sync *sy, const struct item *it)
+{
+	uint32_t e;
+
+	if (it->taking)
+		return plan_find_node(sy, &it->st);
+	e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+	return e ? shadow_entry(&sy->shadow, e)->node : 0;
+}
+
+bool plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 {
 	const struct shadow_dir *d = shadow_dir(&sy->shadow, n);
 
@@ -376,19 +402,25 @@ void plan_take_name(struct sync *sy, struct item *it, uint32_t n)
 		if (it->tries >= TRIES_MAX) {
 			sync_rescan(sy, it);
 			dirty_done(&sy->dirty, it);
-			return;
+			return false;
 		}
 		plan_retry_later(sy, it);
-		return;
+		return false;
 	}
-	if (adopt_name(sy, it, n) < 0) {
+	if (is_in_doubt(sy, it, n)) {
+		dirty_move(&sy->dirty, it, ITEM_WANTED);
+		dirty_set_taking(&sy->dirty, it, true);
+		return true;
+	}
+	if (plan_adopt_name(sy, it, n) < 0) {
 		plan_retry_later(sy, it);
-		return;
+		return false;
 	}
 	if (d && ((it->flags & ITEM_DEEP) || !d->wd))
 		plan_list_dir(sy, it, n, true);
 	it->flags &= (uint8_t)~ITEM_DEEP;
 	dirty_move(&sy->dirty, it, ITEM_WANTED);
+	return false;
 }
 
 void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
@@ -426,7 +458,7 @@ void plan_seen(struct sync *sy, struct item *it, const struct stamp *st)
 	if (!n)
 		dirty_move(&sy->dirty, it, ITEM_WANTED);
 	else if (!dirty_is_stale(&sy->dirty, it))
-		plan_take_name(sy, it, n);
+		(void)plan_take_name(sy, it, n);
 }
 
 void plan_missing(struct sync *sy, struct item *it)

@@ -24,6 +24,7 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 void plan_dir_failed(struct sync *sy, struct item *it, const struct scan_dir *d);
 /* error < 0 of looking at a name or capturing it. */
 void plan_failed(struct sync *sy, struct item *it, int error);
+bool plan_is_passing(int error); /* the next look will tell */
 
 /* The directory's own attributes are to be looked at; from may be NULL. */
 void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
@@ -32,8 +33,15 @@ void plan_mark_own(struct sync *sy, uint32_t dir, const struct item *from);
 size_t plan_late(struct sync *sy, bool held);
 /* One of them under which this directory was seen; NULL: there is none. */
 const struct item *plan_late_of(const struct sync *sy, uint32_t n);
-/* The known node n has the item's name now. */
-void plan_take_name(struct sync *sy, struct item *it, uint32_t n);
+/* The known node n has the item's name now. True: the brain is told of it together with what is in
+ * the file, which is to be read first (plan_captured()). */
+bool plan_take_name(struct sync *sy, struct item *it, uint32_t n);
+int plan_adopt_name(struct sync *sy, struct item *it, uint32_t n); /* tells */
+/* Nodes that names wait to be given to, late ones or once a file is read; sorted, malloc'ed. */
+int plan_awaited(struct sync *sy, uint32_t **ret, size_t *ret_n);
+bool plan_is_awaited(const uint32_t *awaited, size_t n, uint32_t node);
+/* The node that has the item's name, or is to have it; 0: none is known. */
+uint32_t plan_node_of(const struct sync *sy, const struct item *it);
 /* It is a directory and would lie in itself. */
 bool plan_would_cycle(const struct sync *sy, const struct item *it, uint32_t n);
 /* Before removals are sent: says so when they are many. */

@@ -294,9 +294,8 @@ static void restart(struct stream *s, bool sending)
 static bool is_known(struct stream *s)
 {
 	struct sync *sy = s->sy;
-	uint32_t e = shadow_find(&sy->shadow, s->item->dir, s->item->name, s->item->len);
-	const struct shadow_node *n =
-		e ? shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node) : NULL;
+	uint32_t at = plan_node_of(sy, s->item);
+	const struct shadow_node *n = at ? shadow_node(&sy->shadow, at) : NULL;
 
 	return n && n->size == s->c.st.size && !(n->flags & SHADOW_TORN) &&
 	       memcmp(n->sha, s->c.sha, sizeof(n->sha)) == 0;
@@ -393,7 +392,7 @@ static bool next_step(struct stream *s)
 static struct stream *stream_new(struct sync *sy, struct item *it)
 {
 	struct stream *s = calloc(1, sizeof(*s));
-	uint32_t e;
+	uint32_t at;
 
 	if (!s)
 		return NULL;
@@ -412,11 +411,10 @@ static struct stream *stream_new(struct sync *sy, struct item *it)
 	s->kept.may = session_takes_deltas(sy->session);
 	s->kept.private_fd = sync_private_fd(sy);
 	sync_scan_dir(sy, it->dir, &s->dir);
-	e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+	at = plan_node_of(sy, it);
 	s->sending = true;
-	if (e) {
-		const struct shadow_node *n =
-			shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node);
+	if (at) {
+		const struct shadow_node *n = shadow_node(&sy->shadow, at);
 
 		s->sending = n->size != it->st.size || (n->flags & SHADOW_TORN);
 		s->kept.node = n->id;

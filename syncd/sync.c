@@ -235,10 +235,13 @@ static void end_round(struct sync *sy, uint64_t now_ms)
 		if (held)
 			dirty_look_for_lost(&sy->dirty);
 		else if (n == 0)
-			(void)plan_late(sy, false);
-		if (sy->dirty.counts[ITEM_LATE])
-			sync_pump_soon(sy, LOST_MS);
-		return;
+			n = plan_late(sy, false);
+		/* What is left waits for a file that is being read. */
+		if (held || n > 0 || !sy->dirty.taking) {
+			if (sy->dirty.counts[ITEM_LATE])
+				sync_pump_soon(sy, LOST_MS);
+			return;
+		}
 	}
 	absent = dirty_first(&sy->dirty, ITEM_ABSENT);
 	if (!absent)
@@ -275,11 +278,10 @@ void sync_pump(struct sync *sy)
 			end_round(sy, now_ms);
 	}
 	streams_pump(sy);
-	/* Whatever comes next has to be read first: let go of what is there. But a name that was
-	 * given to a node, and was another's when its content was read, is late: alone the MOVE
-	 * would show old content under that name, which nobody ever had there. */
+	/* Whatever comes next has to be read first: let go of what is there. But not while names are
+	 * late that were exchanged: their content follows. */
 	if (!sy->dirty.counts[ITEM_CAPTURING] && !sy->dirty.counts[ITEM_WANTED] &&
-	    !sy->dirty.counts[ITEM_LATE])
+	    (!sy->dirty.counts[ITEM_LATE] || sy->dirty.taking))
 		emit_flush(sy);
 	if (sy->scanning && sy->dirty.waiting[DIRTY_SCAN_BIT] == 0)
 		sync_scan_is_over(sy);

@@ -351,21 +351,32 @@ bool work_capture(struct sync *sy)
 bool work_verify(struct sync *sy)
 {
 	struct work *w = work_new(sy, VERIFY);
+	cleanup_free uint32_t *awaited = NULL;
 	struct item *it, *next;
+	size_t n = 0;
+	uint32_t e;
 
 	if (!w)
 		return false;
+	if (plan_awaited(sy, &awaited, &n) < 0) {
+		work_free(w);
+		return false;
+	}
 	for (it = dirty_first(&sy->dirty, ITEM_ABSENT); it; it = next) {
 		struct piece *p;
 
 		next = dirty_after(&sy->dirty, it);
 		if (is_gone(sy, it))
 			continue;
+		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
 		/* A move has explained it, or it never was. */
-		if (!shadow_find(&sy->shadow, it->dir, it->name, it->len)) {
+		if (!e) {
 			dirty_done(&sy->dirty, it);
 			continue;
 		}
+		/* A move will explain it. */
+		if (plan_is_awaited(awaited, n, shadow_entry(&sy->shadow, e)->node))
+			continue;
 		p = add_piece(w, it);
 		if (!p)
 			break;

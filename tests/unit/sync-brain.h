@@ -37,6 +37,8 @@ int session_send(struct session *s, enum session_class class, enum wire_type typ
 
 		brain_change(b, c, bulk, bulk_len);
 		limbwire__wire_change__free_unpacked(c, NULL);
+		if (b->changed)
+			b->changed(b);
 		break;
 	}
 	case WIRE_DATA: {

@@ -121,6 +121,7 @@ struct brain {
 	uint8_t *hashes;
 	size_t n_hashes;
 	unsigned tree_entries, tree_had;
+	void (*changed)(struct brain *b); /* after each CHANGE; may be NULL */
 };
 
 static struct brain *the_brain;

@@ -1,6 +1,8 @@
 /* What is renamed keeps its node and sends no content again. */
 #include "tests/unit/sync-fixture.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 
 static int start(void **state)
@@ -300,6 +302,76 @@ static void test_moved_meanwhile(void **state)
 	assert_int_equal(id("x"), x);
 }
 
+enum { LARGE = 3 << 20, DIFFERS = 7 };
+
+static struct {
+	size_t bytes; /* less what differs */
+	int times;
+	atomic_bool over;
+} replacing;
+
+/* As editors do: f1 is always whole. */
+static void *replace(void *userdata)
+{
+	char *bytes = calloc(1, replacing.bytes);
+
+	for (int i = 0; i < replacing.times; i++) {
+		size_t n = replacing.bytes - (size_t)(i % DIFFERS);
+		int fd = openat(root_fd, "f1.new", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+		(void)usleep((useconds_t)(i * 7 % 300));
+		(void)!write(fd, bytes, n / 2);
+		(void)usleep((useconds_t)(i * 11 % 300));
+		(void)!write(fd, bytes, n - n / 2);
+		(void)close(fd);
+		(void)usleep((useconds_t)(i * 13 % 300));
+		(void)renameat(root_fd, "f1.new", root_fd, "f1");
+	}
+	free(bytes);
+	atomic_store(&replacing.over, true);
+	return userdata;
+}
+
+static void f1_is_whole(struct brain *brain)
+{
+	const struct bnode *n = brain_lookup(brain, "f1");
+
+	assert_non_null(n);
+	assert_true(n->n.content.size_bytes > replacing.bytes - DIFFERS);
+}
+
+/* Each CHANGE leaves a content under the name that was there. */
+static void replaced(size_t bytes, int times)
+{
+	char command[64];
+	pthread_t thread;
+
+	(void)snprintf(command, sizeof(command), "truncate -s %zu f1", bytes);
+	sh(command);
+	replacing.bytes = bytes;
+	replacing.times = times;
+	(void)check();
+	b.changed = f1_is_whole;
+	atomic_store(&replacing.over, false);
+	assert_int_equal(pthread_create(&thread, NULL, replace, NULL), 0);
+	while (!atomic_load(&replacing.over))
+		brain_turn(&b);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	(void)check();
+}
+
+static void test_replaced_all_the_time(void **state)
+{
+	(void)state;
+	replaced(1000, 1500);
+}
+
+static void test_large_and_replaced(void **state)
+{
+	(void)state;
+	replaced(LARGE, 150);
+}
+
 int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, start, teardown)
@@ -321,6 +393,8 @@ int main(void)
 		T(test_into_what_takes_a_place),
 		T(test_over_empty_and_anew),
 		T(test_moved_meanwhile),
+		T(test_replaced_all_the_time),
+		T(test_large_and_replaced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
