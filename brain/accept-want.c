@@ -2,6 +2,7 @@
 #include "brain/accept.h"
 #include "brain/queue.h"
 #include "brain/want.h"
+#include "journal/index-view.h"
 
 struct wanting {
 	struct env *env;
@@ -45,6 +46,34 @@ static int entry_create(struct wanting *w)
 	return add(w);
 }
 
+/* What the view wrote was there, and is removed: that counts as written over, and removed as well. */
+static int write_over_gone(struct wanting *w)
+{
+	struct index_node n;
+	struct index_txn *t;
+	int r = env_read_begin(w->env, &t);
+
+	if (r < 0)
+		return r;
+	r = index_last_node(t, w->e->journal, &n);
+	if (r == 0 && n.links == 0 && n.n.type == NODE_TYPE_FILE) {
+		w->in.kind = INTENT_WRITE;
+		w->in.node = w->e->journal;
+		w->in.base = n.n;
+		/* What the view had seen. */
+		if (w->e->has_base &&
+		    memcmp(w->e->base.sha256, n.n.content.sha256, SHA256_BYTES) != 0)
+			w->in.base.content = w->e->base;
+		w->in.wanted = w->in.base;
+		w->in.wanted.content = w->e->n.content;
+		r = add(w);
+	} else {
+		r = 0;
+	}
+	index_read_end(t);
+	return r;
+}
+
 static int entry_version(struct wanting *w)
 {
 	int r = look(w, w->e->path, true, &w->at);
@@ -52,6 +81,11 @@ static int entry_version(struct wanting *w)
 	if (r < 0)
 		return r;
 	w->in.at = name_of(&w->at);
+	if (!w->at.node && w->e->journal) {
+		r = write_over_gone(w);
+		if (r != 0)
+			return r;
+	}
 	if (!w->at.node || w->at.n.type != NODE_TYPE_FILE) {
 		w->in.kind = INTENT_CREATE;
 		w->in.wanted = w->e->n;

@@ -14,7 +14,8 @@
  *	accept_over(env)		tells limb-fs how far all is over
  *
  * An entry whose path leads nowhere any more makes what it needs (a file's directories), or
- * has nothing to do (what was to be removed is gone). CREATE waits a moment for the bytes
+ * has nothing to do (what was to be removed is gone). Bytes of a file that the environment has
+ * removed are written over what it was: the file is made again, as a conflict. CREATE waits a moment for the bytes
  * of its file, so that it is one change there. Loop thread; reading and keeping in a helper
  * thread.
  */

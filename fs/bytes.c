@@ -100,17 +100,22 @@ static bool is_still(struct overlay *ov, uint64_t id, const struct before *b)
 	       overlay_journal(ov, id) == b->journal;
 }
 
-/* Where it is: path and p for an entry; an unlinked file is nowhere. */
-static int place(struct overlay *ov, struct index_txn *t, uint64_t id, struct buf *path,
+/* Where it is: path and p for an entry; an unlinked file is nowhere. With `gone`, of one that the
+ * environment took with its directory, where it was: that is no name in the tree that is shown. */
+static int place(struct overlay *ov, struct index_txn *t, uint64_t id, bool gone, struct buf *path,
 		 char name[NODE_NAME_MAX + 1], struct placed *p)
 {
+	const struct onode *o = overlay_find(ov, id);
 	int r = overlay_name(ov, t, id, &p->parent, name);
 
 	if (r >= 0)
 		r = overlay_path(ov, t, id, path);
 	if (r >= 0)
 		p->name = name;
-	return r;
+	if (r != -ENOENT || !gone || !o || !o->over || o->links == 0 || !o->path)
+		return r;
+	buf_clear(path);
+	return buf_add_str(path, o->path);
 }
 
 /* Under the lock: the copy becomes the staging file. 1: it is not of now. */
@@ -130,7 +135,7 @@ static int install(struct overlay *ov, uint64_t id, const struct before *b, cons
 	r = source_begin(ov->fs->source, &t, &seq);
 	if (r < 0)
 		return r;
-	r = place(ov, t, id, &path, last, &p);
+	r = place(ov, t, id, true, &path, last, &p);
 	if (r == -ENOENT) { /* unlinked: for its own sake only */
 		buf_clear(&path);
 		r = 0;
@@ -243,7 +248,7 @@ static int hash_file(int fd, struct content_ref *ret)
 
 /* The data's name comes before the entry and the staging file's goes after it: who finds both
  * knows which one counts by whether the entry is there. */
-int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o)
+int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o, bool gone)
 {
 	_cleanup_(buf_done) struct buf path = BUF_INIT(0);
 	struct accepted e = {.kind = ACCEPTED_VERSION, .node = o->id, .journal = o->journal};
@@ -256,7 +261,7 @@ int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o)
 
 	if (!o->over || o->bytes != BYTES_STAGE || o->links == 0)
 		return 0;
-	r = place(ov, t, o->id, &path, name, &p);
+	r = place(ov, t, o->id, gone, &path, name, &p);
 	if (r >= 0)
 		r = buf_add_u8(&path, 0);
 	if (r >= 0)

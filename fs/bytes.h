@@ -20,8 +20,9 @@
 int bytes_stage(struct overlay *ov, uint64_t id, uint64_t size, bool seen);
 int bytes_open(struct overlay *ov, const struct onode *o);
 void bytes_changed(struct overlay *ov, struct onode *o, uint64_t size_bytes);
-/* 0 when there was nothing to do, too. */
-int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o);
+/* 0 when there was nothing to do, too. -ENOENT: a directory on its way has no name in the tree
+ * that is shown; with `gone` it is then a version of the path where it was when it was staged. */
+int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o, bool gone);
 int bytes_sync(struct overlay *ov, uint64_t number);
 
 #endif

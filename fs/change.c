@@ -164,7 +164,11 @@ static int stage(struct overlay *ov, struct index_txn *t, const struct accepted 
 		o->written = true;
 		ov->n_written++;
 	}
-	return hold_name(ov, e, p, o);
+	r = onode_set_path(o, e->path);
+	/* It has a name, though the environment may have taken what that lies in. */
+	if (o->path)
+		o->links = MAX(o->links, 1u);
+	return r < 0 ? r : hold_name(ov, e, p, o);
 }
 
 static int version(struct overlay *ov, struct index_txn *t, const struct accepted *e,
@@ -185,7 +189,8 @@ static int version(struct overlay *ov, struct index_txn *t, const struct accepte
 	o->n.content = e->n.content;
 	o->n.mtime_ns = e->n.mtime_ns;
 	o->stamp = e->number;
-	return hold_name(ov, e, p, o);
+	r = onode_set_path(o, p->name ? "" : e->path);
+	return r < 0 ? r : hold_name(ov, e, p, o);
 }
 
 static int apply(struct overlay *ov, struct index_txn *t, const struct accepted *e,
@@ -293,6 +298,33 @@ static int take_found(struct replay *c, struct accepted *e, uint64_t found)
 	return call_it(c, e, journal);
 }
 
+/* Its path leads nowhere any more. The bytes that were written there are kept (bytes_version()),
+ * unless the file was removed in the view, too. */
+static int replay_gone(struct replay *c, struct accepted *e)
+{
+	struct placed p = {0};
+	struct onode *o = overlay_find(c->ov, e->node);
+	struct index_node n;
+	int r = 0;
+
+	if (e->kind == ACCEPTED_REMOVE && o && o->path && strcmp(o->path, e->path) == 0)
+		o->links = 0;
+	if (e->kind != ACCEPTED_STAGE && e->kind != ACCEPTED_VERSION)
+		return 0;
+	if (e->journal)
+		r = call_it(c, e, e->journal);
+	o = r < 0 ? NULL : overlay_make(c->ov, e->node);
+	if (!o)
+		return -ENOMEM;
+	/* Nobody knows what else it was. */
+	if (overlay_node(c->ov, c->t, e->node, &n) < 0) {
+		o->over = true;
+		o->n.type = NODE_TYPE_FILE;
+		o->n.mode = 0600;
+	}
+	return apply(c->ov, c->t, e, &p);
+}
+
 static int replay_entry(struct replay *c, struct accepted *e)
 {
 	struct placed p = {0};
@@ -307,8 +339,10 @@ static int replay_entry(struct replay *c, struct accepted *e)
 		r = look(c, p.parent, p.name, &found);
 	if (r >= 0 && p.to_name && e->kind == ACCEPTED_MOVE)
 		r = look(c, p.to_parent, p.to_name, &p.replaced);
+	if (r == -ENOENT)
+		return replay_gone(c, e);
 	if (r < 0)
-		return r == -ENOENT || r == -EINVAL ? 0 : r;
+		return r == -EINVAL ? 0 : r;
 	switch (e->kind) {
 	case ACCEPTED_CREATE: break;
 	case ACCEPTED_STAGE:

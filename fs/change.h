@@ -6,7 +6,8 @@
  *
  * and change_replay() does the second part for all entries that are not over, when limb-fs
  * starts: their paths are walked in the tree as it is shown by then. What is not found any
- * more has been made already, and is left to the index.  Under the overlay's lock.
+ * more has been made already, and is left to the index; bytes of which there is no version yet
+ * become one all the same.  Under the overlay's lock.
  */
 #ifndef FS_CHANGE_H
 #define FS_CHANGE_H

@@ -19,6 +19,8 @@
  * number is over, and in which record of the index it shows, what is stamped so goes, and
  * the kernel is told what is different now.  Refused or lost changes go in the same way.
  *
+ * A file whose directory the environment removed has its version at the path of its STAGE.
+ *
  * kill -9 of limb-fs: the next one cuts a torn tail, replays what is not over into its
  * overlay, and makes a version of each staging file that has none.  Of limbd: the log waits;
  * the next one goes on behind the last number in its records.  Of both: both.  Files that

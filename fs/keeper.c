@@ -45,7 +45,7 @@ struct keeper {
 	struct stale_name *names;
 };
 
-enum occasion { A_TICK, A_DRAIN, THE_END };
+enum occasion { A_TICK, A_DRAIN, LAST_DRAIN, THE_END };
 
 /* What is written still: nothing, what can wait, or what is to be looked at each tick. */
 enum left { LEFT_NOTHING, LEFT_LATER, LEFT_SOON };
@@ -68,7 +68,7 @@ static bool is_due(struct keeper *k, const struct onode *o, bool eventual, enum 
 	if (eventual)
 		return on == A_TICK && status_is_live(&k->fs->status) &&
 		       now - o->stage_ms >= EVENTUAL_MS;
-	return on == A_DRAIN || now - o->write_ms >= o->quiet_ms ||
+	return on != A_TICK || now - o->write_ms >= o->quiet_ms ||
 	       now - o->stage_ms >= QUIET_MAX_MS;
 }
 
@@ -89,7 +89,7 @@ static enum left make_versions(struct keeper *k, enum occasion on)
 	}
 	for (size_t i = 0; i < ov->n_slots && ov->n_written; i++)
 		for (struct onode *o = ov->nodes[i]; o; o = o->next) {
-			bool eventual = o->written && is_eventual(k, t, o);
+			bool eventual = o->written && is_eventual(k, t, o), gone;
 
 			if (!o->written)
 				continue;
@@ -98,21 +98,14 @@ static enum left make_versions(struct keeper *k, enum occasion on)
 					left = eventual ? LEFT_LATER : LEFT_SOON;
 				continue;
 			}
-			r = bytes_version(ov, t, o);
+			gone = on >= LAST_DRAIN || clock_mono_ms() - o->write_ms >= NAMELESS_MS;
+			r = bytes_version(ov, t, o, gone);
 			o->quiet_ms = MIN(o->quiet_ms * 2, (uint64_t)QUIET_MAX_MS);
 			/* It has no name in a tree that anybody sees. */
-			if (r == -ENOENT && on != THE_END &&
-			    clock_mono_ms() - o->write_ms < NAMELESS_MS) {
+			if (r == -ENOENT && !gone) {
 				k->nameless = true;
 				left = LEFT_SOON;
 				continue;
-			}
-			if (r == -ENOENT) {
-				log_warning("what was written to a file that is removed in the "
-					    "environment, with its directory, is not kept");
-				o->written = false;
-				ov->n_written--;
-				r = 0;
 			}
 			if (r < 0)
 				left = LEFT_SOON;
@@ -135,7 +128,7 @@ static enum left drain(struct keeper *k, uint64_t token)
 		(void)io_syncfs(fd, "keeper.syncfs");
 	for (unsigned i = 0; i < NAPS; i++) {
 		k->nameless = false;
-		left = make_versions(k, A_DRAIN);
+		left = make_versions(k, i < NAPS - 1 ? A_DRAIN : LAST_DRAIN);
 		if (!k->nameless)
 			break;
 		(void)usleep(NAP_MS * 1000);

@@ -236,7 +236,7 @@ int op_version_of(struct op *op, uint64_t id)
 {
 	struct onode *o = overlay_find(op->ov, id);
 
-	return o && o->bytes == BYTES_STAGE ? bytes_version(op->ov, op->t, o) : 0;
+	return o && o->bytes == BYTES_STAGE ? bytes_version(op->ov, op->t, o, false) : 0;
 }
 
 /* ---- owners ---- */

@@ -43,7 +43,7 @@ static int begin_bytes(struct op *op, fuse_req_t req, fuse_ino_t ino, uint64_t s
 /* What is waited for is a version at once. */
 static int end_bytes(struct op *op, struct onode *o)
 {
-	int r = op->wait ? bytes_version(op->ov, op->t, o) : 0;
+	int r = op->wait ? bytes_version(op->ov, op->t, o, true) : 0;
 
 	if (r >= 0 && op->wait)
 		await_until(op->wait, intent_last(op->ov->log));
@@ -125,7 +125,7 @@ void ops_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t off, off_t le
 }
 
 /* Everything that fsync returned for: the version, the entries before it, their directory. */
-static int sync_node(struct op *op, fuse_ino_t ino, int strong)
+static int sync_node(struct op *op, fuse_ino_t ino, int strong, bool gone)
 {
 	struct overlay *ov = op->ov;
 	struct onode *o = overlay_find(ov, ino);
@@ -133,7 +133,7 @@ static int sync_node(struct op *op, fuse_ino_t ino, int strong)
 	int r = 0;
 
 	if (o && o->over && o->bytes == BYTES_STAGE)
-		r = bytes_version(ov, op->t, o);
+		r = bytes_version(ov, op->t, o, gone);
 	if (o && o->over && o->bytes == BYTES_DATA)
 		number = o->data;
 	if (r >= 0 && strong > 0 && number && !await_is_over(op->fs->await, number)) {
@@ -161,7 +161,7 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_in
 			(void)usleep(NAP_MS * 1000);
 		r = op_begin(&op, req);
 		if (r >= 0)
-			r = sync_node(&op, ino, strong);
+			r = sync_node(&op, ino, strong, i == NAPS - 1);
 		if (op.wait)
 			break;
 	}

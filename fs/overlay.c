@@ -198,6 +198,7 @@ static void onode_free(struct onode *o)
 	free((void *)(uintptr_t)o->n.target);
 	free((void *)(uintptr_t)o->n.xattrs);
 	free(o->name);
+	free(o->path);
 	free(o);
 }
 
@@ -235,6 +236,17 @@ int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t le
 	free(o->name);
 	o->name = copy;
 	o->parent = parent;
+	return 0;
+}
+
+int onode_set_path(struct onode *o, const char *path)
+{
+	char *copy = *path ? strdup(path) : NULL;
+
+	if (*path && !copy)
+		return -ENOMEM;
+	free(o->path);
+	o->path = copy;
 	return 0;
 }
 

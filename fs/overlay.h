@@ -91,6 +91,7 @@ struct onode {
 	struct oentry *entries;	     /* of a directory */
 	uint64_t parent;	     /* the name that it got last */
 	char *name;
+	char *path; /* where it was at its newest STAGE; NULL: nowhere */
 };
 
 struct overlay {
@@ -136,6 +137,7 @@ void overlay_drop_old(struct overlay *ov, uint64_t done);
 int onode_set_target(struct onode *o, const void *target, size_t n);
 int onode_set_xattrs(struct onode *o, const void *xattrs, size_t n);
 int onode_set_name(struct onode *o, uint64_t parent, const char *name, size_t len);
+int onode_set_path(struct onode *o, const char *path); /* "": nowhere */
 /* It has that one no more: another may, and is not it. */
 void onode_drop_name(struct onode *o, uint64_t parent, const char *name);
 

@@ -190,9 +190,14 @@ static int settle_node(struct settle *s, struct overlay *ov, struct index_txn *t
 	struct content_ref had = o->n.content;
 	bool file = o->n.type == NODE_TYPE_FILE, data = file;
 	struct index_node n;
+	uint64_t found;
 
 	if (o->name && o->links > 0)
 		find_journal(ov, t, o->id, in_index(ov, t, o->parent, o->name, strlen(o->name)));
+	/* Made again with its directory, which was removed there. */
+	if (o->path && o->links > 0 &&
+	    index_lookup_path(t, o->path, strlen(o->path), INDEX_NOW, &found) >= 0)
+		find_journal(ov, t, o->id, found);
 	if (is_awaited(ov, t, o))
 		return 0;
 	/* Unlinked while it is open: its bytes are here alone. */
