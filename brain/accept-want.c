@@ -167,9 +167,10 @@ static int entry_attr(struct wanting *w)
 	struct node *n = &w->in.wanted;
 	int r;
 
-	if (!*w->e->path)
+	/* Of what is unlinked, and open, nobody else knows. */
+	if (!*w->e->path && w->e->node != NODE_ROOT)
 		return 0;
-	r = look(w, w->e->path, false, &w->at);
+	r = *w->e->path ? look(w, w->e->path, false, &w->at) : queue_seen(w->env, "", &w->at, NULL);
 	if (r < 0 || !w->at.node)
 		return r;
 	*n = w->at.n;

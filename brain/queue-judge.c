@@ -347,6 +347,10 @@ static int judge_one(struct looking *l, const struct item *it, struct judged *j)
 	r = l->r;
 	if (r == 0)
 		r = path_to(l, &j->plan.at, &j->path);
+	if (r == 0 && j->plan.step == STEP_ATTR && j->plan.node == NODE_ROOT) {
+		j->path = strdup("");
+		r = j->path ? 0 : -ENOMEM;
+	}
 	if (r == 0)
 		r = path_to(l, &j->plan.to, &j->to_path);
 	if (r == 0)

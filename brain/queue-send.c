@@ -210,7 +210,8 @@ static void fill_apply(struct queue *q, const struct part *part, Limbwire__Apply
 		m->make_parents = p->by_path;
 		break;
 	case STEP_ATTR:
-		m->node = p->node;
+		/* There is one root, which has no name. */
+		m->node = p->node == NODE_ROOT ? 0 : p->node;
 		m->attr = a;
 		fill_attr(part->it, p, m, a);
 		break;

@@ -225,6 +225,15 @@ static int apply_name(const struct change *c, int dir, const char *name)
 	return linkat(dir, name, to_dir, to, 0) < 0 ? -errno : 0;
 }
 
+int apply_change_dir(const struct change *c, const char *path, int *ret_dir, const char **ret_name)
+{
+	if (*path)
+		return beneath_open_parent(c->root, path, ret_dir, ret_name);
+	*ret_name = ".";
+	*ret_dir = fcntl(c->root, F_DUPFD_CLOEXEC, 0);
+	return *ret_dir < 0 ? -errno : 0;
+}
+
 static int apply_attr(const struct change *c, int dir, const char *name)
 {
 	cleanup_close int fd = -1;
@@ -251,7 +260,7 @@ int apply_change_make(const struct change *c)
 	const char *name;
 	int r;
 
-	r = open_parent(c, c->path, &dir, &name);
+	r = *c->path ? open_parent(c, c->path, &dir, &name) : apply_change_dir(c, "", &dir, &name);
 	if (r < 0)
 		return r;
 	switch (c->m->kind) {
@@ -266,17 +275,20 @@ int apply_change_make(const struct change *c)
 	}
 }
 
-static int path_of(const ProtobufCBinaryData *b, char **ret)
+static int path_of(const ProtobufCBinaryData *b, bool root_too, char **ret)
 {
-	if (b->len == 0 || memchr(b->data, 0, b->len))
+	if ((b->len == 0 && !root_too) || (b->len && memchr(b->data, 0, b->len)))
 		return -EINVAL;
-	*ret = strndup((const char *)b->data, b->len);
+	*ret = b->len ? strndup((const char *)b->data, b->len) : strdup("");
 	return *ret ? 0 : -ENOMEM;
 }
 
 int apply_change_read(struct change *c, const Limbwire__Apply *m, struct sync *sync,
 		      struct push *push, const char **ret_why)
 {
+	bool root_too = m->kind == LIMBWIRE__APPLY__KIND__ATTR ||
+			m->kind == LIMBWIRE__APPLY__KIND__NOTHING ||
+			m->kind == LIMBWIRE__APPLY__KIND__ASK;
 	int r;
 
 	*c = (struct change){.m = m, .sync = sync, .root = sync_root_fd(sync), .push = push};
@@ -286,10 +298,11 @@ int apply_change_read(struct change *c, const Limbwire__Apply *m, struct sync *s
 	c->based = m->base_sha256.len > 0;
 	if (c->based && m->base_sha256.len != SHA256_BYTES)
 		return -EINVAL;
-	r = path_of(&m->path, &c->path);
+	/* The root is neither made, nor moved, nor removed. */
+	r = path_of(&m->path, root_too, &c->path);
 	if (r == 0 &&
 	    (m->kind == LIMBWIRE__APPLY__KIND__MOVE || m->kind == LIMBWIRE__APPLY__KIND__LINK))
-		r = path_of(&m->to_path, &c->to_path);
+		r = path_of(&m->to_path, false, &c->to_path);
 	if (r == 0 && m->attr)
 		r = wire_attr_parse(m->attr, NULL, &c->xattrs, &c->node, ret_why);
 	return r;

@@ -45,6 +45,8 @@ int apply_hash_check(const struct change *c, int dir, const char *name);
 int apply_change_read(struct change *c, const Limbwire__Apply *m, struct sync *sync,
 		      struct push *push, const char **ret_why);
 int apply_change_make(const struct change *c);
+/* The directory of a path, and its name there; of "", the root, that is "." */
+int apply_change_dir(const struct change *c, const char *path, int *ret_dir, const char **ret_name);
 void apply_change_done(struct change *c);
 
 #endif

@@ -160,7 +160,7 @@ static int left_check(struct apply *ap, const struct change *c, const char *path
 	struct stat st;
 	int r;
 
-	r = beneath_open_parent(c->root, path, &dir, &name);
+	r = apply_change_dir(c, path, &dir, &name);
 	if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		r = -errno;
 	if (r == 0 && !numbers_left(&ap->numbers, number, &st))
@@ -203,7 +203,7 @@ static int number_add(struct apply *ap, const struct change *c)
 	struct stat st;
 	bool there;
 
-	there = c->m->batch && beneath_open_parent(c->root, path, &dir, &name) == 0 &&
+	there = c->m->batch && apply_change_dir(c, path, &dir, &name) == 0 &&
 		fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 	return numbers_add(&ap->numbers, c->m->number, there ? &st : NULL);
 }

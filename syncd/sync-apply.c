@@ -211,6 +211,12 @@ static bool note_origin(struct sync *sy, const char *path, uint8_t origin)
 	struct made *m;
 	struct stat st;
 
+	if (!*path) {
+		if (fstat(sy->root.fd, &st) < 0)
+			return false;
+		note_made(sy, &st, origin);
+		return true;
+	}
 	if (beneath_open_parent(sy->root.fd, path, &dir, &name) < 0)
 		return false;
 	/* A directory that was made so and is filled now. */

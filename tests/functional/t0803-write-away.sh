@@ -16,6 +16,7 @@ test_expect 'what is written while it is away is read at once, and counted' '
 	mv "$V/d" "$V/e"
 	rm "$V/f10"
 	ln -s f1 "$V/link"
+	chmod 711 "$V"
 	cat "$V/f1" "$V/new/file" "$V/e/in" "$V/link" >out
 	printf "here 1\ndeep\nin\nhere 1\n" | cmp out -
 	test ! -e "$V/f10"
@@ -30,6 +31,7 @@ test_expect 'it survives limbd and limb-fs' '
 	printf "here 1\ndeep\nin\nhere 1\n" >want
 	cat "$V/f1" "$V/new/file" "$V/e/in" "$V/link" | cmp - want
 	test ! -e "$V/f10"
+	test "$(stat -c %a "$V")" = 711
 	echo later >"$V/f4"
 '
 test_expect 'what both sides changed is kept twice' '
@@ -53,6 +55,7 @@ in"
 	test ! -e "$R/f10"
 	test ! -e "$R/d"
 	test "$(readlink "$R/link")" = f1
+	test "$(stat -c %a "$R")" = 711
 	test "$(cat "$V/f9")" = "base 9
 more"
 	verify_equal box

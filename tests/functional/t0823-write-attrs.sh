@@ -57,6 +57,32 @@ test_expect 'a file that is written keeps them' '
 	test "$(cat "$R/file")" = "hello
 more"
 '
+test_expect 'the root of the view is that of the environment' '
+	mark=$(getfattr -n user.limb.mark --only-values --absolute-names "$R")
+	setfattr -n user.root -v r "$V"
+	chmod 711 "$V"
+	touch -d 2001-02-03 "$V"
+	test "$(stat -c "%a %y" "$V" | cut -c 1-8)" = "711 2001"
+	arrived 30
+	for i in "$V" "$R"; do
+		test "$(stat -c "%a %y" "$i" | cut -c 1-8)" = "711 2001"
+		test "$(getfattr -n user.root --only-values --absolute-names "$i")" = r
+	done
+	test "$(getfattr -n user.limb.mark --only-values --absolute-names "$R")" = "$mark"
+	limb journal dump w --json | jq -se "[.[] | select(.type == \"change\")] | last | .origin == \"brain\" and .ops[0].node == 1"
+	setfattr -x user.root "$V"
+	# Both come at once, with others.
+	mkdir "$V/beside"
+	chmod 700 "$V"
+	rmdir "$V/beside"
+	chmod 755 "$V"
+	arrived 30
+	test "$(stat -c %a "$R")" = 755
+	refute getfattr -n user.root "$R"
+	chmod 750 "$R"
+	limb sync w >/dev/null
+	test "$(stat -c %a "$V")" = 750
+'
 if have root && have setfacl; then
 	test_expect 'an ACL and the mode stay in step' '
 		touch "$V/acl"
