@@ -120,6 +120,9 @@ static void read_answer(struct file_call *f, const struct index_node *n)
 				  json_integer((json_int_t)n->n.content.size_bytes));
 	verb_put_hash(o, "sha256", n->n.content.sha256);
 	(void)json_object_set_new(o, "mode", json_sprintf("%04o", n->n.mode));
+	/* As cp says it: it was written while it was read there. */
+	if (n->n.torn)
+		(void)json_object_set_new(o, "changing", json_true());
 }
 
 static int read_run(struct file_call *f)

@@ -68,6 +68,7 @@ static const struct tool_field read_fields[] = {
 	{"content_base64", STRING, false}, {"first_line", INTEGER, true}, {"lines", INTEGER, true},
 	{"truncated", BOOLEAN, true}, {"next_offset", INTEGER, false},
 	{"size_bytes", INTEGER, true}, {"sha256", STRING, true}, {"mode", STRING, true},
+	{"changing", BOOLEAN, false},
 	{0},
 };
 
@@ -203,7 +204,8 @@ const struct tool tool_table[] = {
 		 {"all", TOOL_SWITCH, false, "all", NULL, 0, 0, "Also those that have ended."}},
 		jobs_fields, NULL, true, NULL},
 	{"read_file", "Read a text file",
-		"Lines of a file, and its sha256. A file that is not text comes as content_base64.",
+		"Lines of a file, and its sha256. A file that is not text comes as content_base64. One that "
+		"was written all the while it was read there is changing: it may hold parts of several moments.",
 		"file_read",
 		{ENVIRONMENT, PATH(true),
 		 {"offset", TOOL_INTEGER, false, "offset", "start_line", 1, 1LL << 50, "First line, from 1."},

@@ -94,12 +94,17 @@ int tool_text_job(struct buf *b, const json_t *answer)
 int tool_text_read(struct buf *b, const json_t *answer)
 {
 	const json_t *v = json_object_get(answer, "content");
+	bool text = !json_object_get(answer, "content_base64");
 
-	if (json_object_get(answer, "content_base64"))
-		return buf_printf(b, "[%lld bytes, not text: see content_base64]",
-				  integer_of(answer, "size_bytes"));
-	(void)buf_add(b, json_string_value(v), json_string_length(v));
-	if (!json_is_true(json_object_get(answer, "truncated")))
+	if (text)
+		(void)buf_add(b, json_string_value(v), json_string_length(v));
+	else
+		(void)buf_printf(b, "[%lld bytes, not text: see content_base64]",
+				 integer_of(answer, "size_bytes"));
+	if (json_is_true(json_object_get(answer, "changing")))
+		(void)buf_printf(b, "\n[changed while it was read there: this may hold parts of "
+				    "several moments; read it again when nothing writes it]");
+	if (!text || !json_is_true(json_object_get(answer, "truncated")))
 		return 0;
 	return buf_printf(b, "\n[lines %lld to %lld of %lld bytes in all; go on with offset %lld]",
 			  integer_of(answer, "first_line"),

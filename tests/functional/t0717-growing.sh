@@ -2,7 +2,7 @@
 # A large file that is written all the time, at its end and in its middle, holds nobody up:
 # commands run, other files come through, and what is read of it is a version that it had, or is
 # said to be of several moments.
-. "${0%/*}/brain-lib.sh"
+. "${0%/*}/mcp-lib.sh"
 need python3
 
 brain_up
@@ -85,6 +85,14 @@ test_expect 'B23 each version that was read while it changed is said to be one, 
 	grep -q "changed while it was read" told
 	limb cp --json "g@$seq:." all 2>told | jq -e ".changing == 1"
 	grep -q "1 of its files changed" told
+	mcp_open
+	hello
+	tool 1 read_file "{\"environment\":\"g\",\"path\":\"big\",\"point\":\"$seq\",\"limit\":1}" >/dev/null
+	jq -e ".result.structuredContent.changing == true" answer
+	jq -r ".result.content[].text" answer | grep "changed while it was read"
+	tool 2 read_file "{\"environment\":\"g\",\"path\":\"other\"}"
+	jq -e ".result.structuredContent | has(\"changing\") | not" answer
+	mcp_close
 '
 test_expect 'B23 when it is left alone it is the same on both sides' '
 	touch stop
