@@ -227,6 +227,14 @@ static struct holder_link *ready_spare(struct jobs *js)
 	return NULL;
 }
 
+/* What came while it had no holder. */
+static void tell_waiting(struct job *j)
+{
+	if (buf_add(&j->link->out, buf_data(&j->waiting), buf_len(&j->waiting)) == 0)
+		buf_clear(&j->waiting);
+	link_send(j->link);
+}
+
 /* The directory gets the job's name before the holder hears of it: who finds the name
  * later knows that the job may have run. */
 static void hand_over(struct job *j, struct holder_link *l)
@@ -252,6 +260,7 @@ static void hand_over(struct job *j, struct holder_link *l)
 	j->state = JOB_STARTING;
 	job_tell(j, LINK_START, buf_data(&j->start), buf_len(&j->start));
 	buf_done(&j->start);
+	tell_waiting(j);
 	(void)snprintf(path, sizeof(path), "%s/record", j->id);
 	j->record = openat(js->jobs_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	(void)uv_timer_start(&js->refill, on_refill, REFILL_MS, 0);
@@ -326,9 +335,7 @@ static void on_hello(struct holder_link *l, const uint8_t *data, size_t n)
 	j->pid = hello.pid;
 	j->input_bytes = MAX(j->input_bytes, hello.input_bytes);
 	job_say_input(j);
-	if (buf_add(&l->out, buf_data(&j->waiting), buf_len(&j->waiting)) == 0)
-		buf_clear(&j->waiting);
-	link_send(l);
+	tell_waiting(j);
 	if (j->jobs->freeze_signal)
 		(void)proc_signal_tree((pid_t)j->holder_pid, j->jobs->freeze_signal);
 	if (j->jobs->stopping)

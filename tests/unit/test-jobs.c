@@ -457,6 +457,28 @@ static void test_started_once(void **state)
 	assert_true(client_out_is(&c, 0, "x\n"));
 }
 
+/* More than there are holders for: who has none yet hears it when there is one. */
+static void test_signal_comes_first(void **state)
+{
+	enum { MANY = 8 };
+	char id[20];
+
+	for (unsigned i = 0; i < MANY; i++) {
+		Limbwire__JobSignal m = LIMBWIRE__JOB_SIGNAL__INIT;
+
+		(void)snprintf(id, sizeof(id), "j-%u", i);
+		client_start(&c, &(struct client_job){.id = id, .sh = "sleep 100"});
+		m.job = id;
+		m.signal = SIGKILL;
+		client_send(&c, WIRE_JOB_SIGNAL, &m.base, NULL, 0);
+	}
+	for (unsigned i = 0; i < MANY; i++) {
+		const Limbwire__JobExit *e = client_wait(&c, WIRE_JOB_EXIT);
+
+		assert_int_equal(e->signal, SIGKILL);
+	}
+}
+
 /* Ended children of jobs do not stay as zombies. */
 static void test_no_zombies(void **state)
 {
@@ -550,6 +572,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_input, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_terminal, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_started_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_signal_comes_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_zombies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ps_and_freeze, setup, teardown),
 	};
