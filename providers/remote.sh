@@ -351,10 +351,20 @@ holds_one() {
 	return 1
 }
 
+# Who has another home, and so another place for its things, may run from there, too.
+runs_from() {
+	at=$(cd -P -- "$1" && pwd -P)
+	for p in $(grep -lF LIMB_HANDS= /proc/[0-9]*/environ 2>/dev/null); do
+		ls -l "${p%environ}exe" 2>/dev/null | grep -qF -- "-> $at/limb-syncd-" && return 0
+	done
+	return 1
+}
+
 # What another environment is bringing there just now stays.
 leave() {
 	ours "$1" || return 1
-	rm -f "$1"/limb-syncd-* "$1"/.limb-syncd-*."$key".*
+	runs_from "$1" || rm -f "$1"/limb-syncd-*
+	rm -f "$1"/.limb-syncd-*."$key".*
 	rmdir "$1" 2>/dev/null
 	return 1
 }

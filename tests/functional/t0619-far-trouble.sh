@@ -46,6 +46,26 @@ if have root && have mount; then
 	test_expect 'a home that is full' '
 		moves_out size=1m fill
 	'
+	test_expect 'one account with two homes: who leaves takes nothing that the other runs' '
+		mkdir far2
+		at_exit "umount -q '\''$T/far'\'' '\''$T/far2'\''; true"
+		mount -t tmpfs -o size=64m,noexec none "$far"
+		mount -t tmpfs -o size=64m,noexec none far2
+		ssh_sshd second "SetEnv HOME=$T/far2"
+		ssh_config box2 second
+		ssh_know second
+		limb create h --provider "ssh:box:$T/there/h"
+		limb create g --provider "ssh:box2:$T/there/g"
+		exe=$(readlink "/proc/$(daemon_of h)/exe")
+		test "$(readlink "/proc/$(daemon_of g)/exe")" = "$exe"
+		limb rm g --force
+		test -x "$exe"
+		lives h
+		limb rm h --force
+		rm -rf there/*
+		stop_bg sshd-second
+		wait_for "umount '\''$far'\'' && umount far2"
+	'
 	test_expect 'a home that cannot be written' '
 		moves_out ro
 	'
