@@ -261,12 +261,13 @@ int emit_create(struct sync *sy, uint32_t dir, const char *name, size_t len,
 	n = shadow_add_node(&sy->shadow, sig);
 	if (!n)
 		return -ENOMEM;
-	make_free(sy, dir, name, len);
+	/* First what may fail: until then the name is as it was, here and there. */
 	r = op_put(sy, sig->id, node, content);
 	if (r < 0) {
 		shadow_free_node(&sy->shadow, n);
 		return r;
 	}
+	make_free(sy, dir, name, len);
 	sy->next_id++;
 	r = link_op(sy, dir, name, len, n);
 	if (r < 0)

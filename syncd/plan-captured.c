@@ -165,7 +165,10 @@ void plan_captured(struct sync *sy, struct item *it, const struct capture *c,
 	}
 	if (taken)
 		n = taken;
-	if (c->unread && (!n || !plan_is_ours(sy, n, &c->st))) {
+	/* It was taken for a file whose bytes are known, and is another by now. */
+	if (c->unread ? !n || !plan_is_ours(sy, n, &c->st)
+		      : is_file && c->st.size && !content && !stream &&
+				(!n || !plan_is_node(sy, n, &c->st))) {
 		dirty_retry(&sy->dirty, it);
 		it->flags |= ITEM_CONTENT;
 		return;

@@ -392,7 +392,7 @@ static bool next_step(struct stream *s)
 static struct stream *stream_new(struct sync *sy, struct item *it)
 {
 	struct stream *s = calloc(1, sizeof(*s));
-	uint32_t at;
+	uint32_t at, e;
 
 	if (!s)
 		return NULL;
@@ -416,8 +416,13 @@ static struct stream *stream_new(struct sync *sy, struct item *it)
 	if (at) {
 		const struct shadow_node *n = shadow_node(&sy->shadow, at);
 
-		s->sending = n->size != it->st.size || (n->flags & SHADOW_TORN);
-		s->kept.node = n->id;
+		/* Another file in its place has to be sent whatever its bytes are. */
+		s->sending = n->size != it->st.size || (n->flags & SHADOW_TORN) ||
+			     !plan_is_node(sy, at, &it->st);
+		/* What has the name until now is likely to be like it. */
+		e = shadow_find(&sy->shadow, it->dir, it->name, it->len);
+		s->kept.node = e ? shadow_node(&sy->shadow, shadow_entry(&sy->shadow, e)->node)->id
+				 : n->id;
 	}
 	sy->streams.active[sy->streams.n++] = s;
 	return s;

@@ -194,6 +194,21 @@ static void test_tree_get(void **state)
 	node_hasher_free(told.h);
 }
 
+/* Another file with the same bytes takes the name, small, large, and larger than a message. */
+static void test_same_bytes(void **state)
+{
+	(void)state;
+	sh("head -c 1000 /dev/urandom >f1; head -c 300000 /dev/urandom >f2; "
+	   "head -c 3000000 /dev/urandom >f3");
+	(void)check();
+	for (int i = 0; i < 3; i++) {
+		sh("for f in f1 f2 f3; do cp $f ../new; mv ../new $f; done");
+		(void)check();
+	}
+	sh("rm f1 f2 f3");
+	(void)check();
+}
+
 static void deltas_on(void)
 {
 	brain_detach(&b);
@@ -359,6 +374,7 @@ int main(void)
 		T(B32_xattrs),
 		T(test_ignored),
 		T(test_tree_get),
+		T(test_same_bytes),
 		T(test_deltas),
 		T(test_delta_of_another_node),
 		T(test_delta_in_doubt),
