@@ -410,8 +410,11 @@ static void read_done(uv_work_t *w, int status)
 	advance(a);
 	if (a->at_end && !any && !a->failed)
 		drains_end(a);
-	if (any || a->again)
+	/* More is being written: by and by, as long as nobody waits for it. */
+	if (a->again || (any && (!a->at_end || a->draining)))
 		start(a);
+	else if (any)
+		accept_kick(a->env);
 }
 
 static void start(struct accept *a)

@@ -20,6 +20,8 @@
 
 #define SOCKET_NAME "fs.sock"
 
+enum { WROTE_MS = 30 }; /* limbd gathers for twice as long */
+
 struct control {
 	int env_fd, listener;
 	pthread_mutex_t lock; /* of conn: the follower sends on it */
@@ -246,16 +248,21 @@ static int read_frames(struct control *c, struct fs *fs, struct follow *f)
 void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd)
 {
 	int wrote = fs->overlay ? intent_wake_fd(fs->overlay->log) : -1;
+	uint64_t rest_ms = 0; /* until then limbd knows */
 	eventfd_t count;
 
 	for (;;) {
-		int timeout_ms = fs->past ? past_tick(fs->past) : -1;
+		uint64_t now_ms = clock_mono_ms();
+		bool rests = rest_ms > now_ms;
+		int timeout_ms = fs->past ? past_tick(fs->past)
+				 : rests  ? (int)(rest_ms - now_ms)
+					  : -1;
 		struct pollfd fds[5] = {
 			{.fd = wake_fd, .events = POLLIN},
 			{.fd = c ? c->conn : -1, .events = POLLIN},
 			{.fd = c ? c->listener : -1, .events = POLLIN},
 			{.fd = fs->past ? past_fd(fs->past) : -1, .events = POLLIN},
-			{.fd = wrote, .events = POLLIN},
+			{.fd = rests ? -1 : wrote, .events = POLLIN},
 		};
 
 		if (poll(fds, ARRAY_SIZE(fds), timeout_ms) < 0)
@@ -265,7 +272,9 @@ void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd
 		if (fds[2].revents)
 			accept_one(c, fs);
 		/* Whoever comes later looks by itself. */
-		if (fds[4].revents && eventfd_read(wrote, &count) == 0 && c)
+		if (fds[4].revents && eventfd_read(wrote, &count) == 0 && c) {
 			say(c, VIEW_WROTE, 0, count);
+			rest_ms = clock_mono_ms() + WROTE_MS;
+		}
 	}
 }
