@@ -355,7 +355,9 @@ holds_one() {
 runs_from() {
 	at=$(cd -P -- "$1" && pwd -P)
 	for p in $(grep -lF LIMB_HANDS= /proc/[0-9]*/environ 2>/dev/null); do
-		ls -l "${p%environ}exe" 2>/dev/null | grep -qF -- "-> $at/limb-syncd-" && return 0
+		case $(ls -l "${p%environ}exe" 2>/dev/null) in
+		*"-> $at/limb-syncd-"*) return 0 ;;
+		esac
 	done
 	return 1
 }
