@@ -163,8 +163,6 @@ static int entry_link(struct wanting *w)
 
 static int entry_attr(struct wanting *w)
 {
-	const struct node *wanted = &w->e->n;
-	struct node *n = &w->in.wanted;
 	int r;
 
 	/* Of what is unlinked, and open, nobody else knows. */
@@ -173,23 +171,8 @@ static int entry_attr(struct wanting *w)
 	r = *w->e->path ? look(w, w->e->path, false, &w->at) : queue_seen(w->env, "", &w->at, NULL);
 	if (r < 0 || !w->at.node)
 		return r;
-	*n = w->at.n;
-	if (w->e->fields & NODE_FIELD_MODE)
-		n->mode = wanted->mode;
-	if (w->e->fields & NODE_FIELD_UID) {
-		n->uid_kind = wanted->uid_kind;
-		n->uid = wanted->uid;
-	}
-	if (w->e->fields & NODE_FIELD_GID) {
-		n->gid_kind = wanted->gid_kind;
-		n->gid = wanted->gid;
-	}
-	if (w->e->fields & NODE_FIELD_MTIME)
-		n->mtime_ns = wanted->mtime_ns;
-	if (w->e->fields & NODE_FIELD_XATTR) {
-		n->xattrs = wanted->xattrs;
-		n->xattrs_len = wanted->xattrs_len;
-	}
+	w->in.wanted = w->at.n;
+	want_set_fields(&w->in.wanted, &w->e->n, w->e->fields);
 	w->in.kind = INTENT_ATTR;
 	w->in.node = w->at.node;
 	w->in.at = name_of(&w->at);

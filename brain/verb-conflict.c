@@ -280,7 +280,7 @@ static int want_again(struct resolve *s, struct env *env, const Limb__Conflict *
 {
 	const Limb__Intent *in = c->intent;
 	_cleanup_(buf_done) struct buf xattrs = BUF_INIT(NODE_XATTRS_MAX);
-	cleanup_free char *to = NULL;
+	cleanup_free char *from = NULL, *to = NULL;
 	struct node n = {0};
 	const char *why;
 	int r;
@@ -290,6 +290,18 @@ static int want_again(struct resolve *s, struct env *env, const Limb__Conflict *
 	case LIMB__INTENT_KIND__INTENT_MOVE:
 		to = strndup((const char *)in->to_path.data, in->to_path.len);
 		return to ? want_move(env, s->path, to, resolve_wanted, s) : -ENOMEM;
+	case LIMB__INTENT_KIND__INTENT_LINK:
+		from = strndup((const char *)in->path.data, in->path.len);
+		to = strndup((const char *)in->to_path.data, in->to_path.len);
+		r = from && to ? want_link(env, from, to, resolve_wanted, s) : -ENOMEM;
+		if (r != -EEXIST)
+			return r;
+		/* What has that name there goes. */
+		r = want_remove(env, to, NULL, NULL);
+		return r < 0 ? r : want_link(env, from, to, resolve_wanted, s);
+	case LIMB__INTENT_KIND__INTENT_ATTR:
+		r = wire_attr_parse(in->wanted, in->wanted_content, &xattrs, &n, &why);
+		return r < 0 ? r : want_attr(env, s->path, &n, in->fields, resolve_wanted, s);
 	case LIMB__INTENT_KIND__INTENT_CREATE:
 	case LIMB__INTENT_KIND__INTENT_WRITE:
 		r = wire_attr_parse(in->wanted, in->wanted_content, &xattrs, &n, &why);

@@ -153,3 +153,67 @@ int want_move(struct env *env, const char *from, const char *to, queue_durable_f
 	in.replaces = b.node;
 	return queue_add(env, &in, fn, userdata);
 }
+
+int want_link(struct env *env, const char *from, const char *to, queue_durable_fn fn,
+	      void *userdata)
+{
+	struct intent in = {.kind = INTENT_LINK, .path = from, .to_path = to};
+	struct queue_entry a, b;
+	int r;
+
+	r = want_look(env, to, false, &b);
+	if (r == 0)
+		r = want_look(env, from, false, &a);
+	if (r < 0)
+		return r;
+	if (!a.node)
+		return -ENOENT;
+	if (a.node == b.node)
+		return -EALREADY;
+	if (b.node)
+		return -EEXIST;
+	in.node = a.node;
+	in.base = a.n;
+	in.at = name_of(&a);
+	in.to = name_of(&b);
+	return queue_add(env, &in, fn, userdata);
+}
+
+void want_set_fields(struct node *n, const struct node *wanted, uint32_t fields)
+{
+	if (fields & NODE_FIELD_MODE)
+		n->mode = wanted->mode;
+	if (fields & NODE_FIELD_UID) {
+		n->uid_kind = wanted->uid_kind;
+		n->uid = wanted->uid;
+	}
+	if (fields & NODE_FIELD_GID) {
+		n->gid_kind = wanted->gid_kind;
+		n->gid = wanted->gid;
+	}
+	if (fields & NODE_FIELD_MTIME)
+		n->mtime_ns = wanted->mtime_ns;
+	if (fields & NODE_FIELD_XATTR) {
+		n->xattrs = wanted->xattrs;
+		n->xattrs_len = wanted->xattrs_len;
+	}
+}
+
+int want_attr(struct env *env, const char *path, const struct node *wanted, uint32_t fields,
+	      queue_durable_fn fn, void *userdata)
+{
+	struct intent in = {.kind = INTENT_ATTR, .path = path, .fields = fields};
+	struct queue_entry e;
+	int r;
+
+	r = *path ? want_look(env, path, false, &e) : queue_seen(env, "", &e, NULL);
+	if (r == 0 && !e.node)
+		r = -ENOENT;
+	if (r < 0)
+		return r;
+	in.node = e.node;
+	in.at = name_of(&e);
+	in.base = in.wanted = e.n;
+	want_set_fields(&in.wanted, wanted, fields);
+	return queue_add(env, &in, fn, userdata);
+}

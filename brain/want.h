@@ -28,5 +28,12 @@ int want_put(struct env *env, const char *path, const struct node *thing, unsign
 int want_remove(struct env *env, const char *path, queue_durable_fn fn, void *userdata);
 int want_move(struct env *env, const char *from, const char *to, queue_durable_fn fn,
 	      void *userdata);
+/* Over nothing: -EEXIST. */
+int want_link(struct env *env, const char *from, const char *to, queue_durable_fn fn,
+	      void *userdata);
+/* fields: bits of enum node_field, of wanted. The path may be that of the root. */
+int want_attr(struct env *env, const char *path, const struct node *wanted, uint32_t fields,
+	      queue_durable_fn fn, void *userdata);
+void want_set_fields(struct node *n, const struct node *wanted, uint32_t fields);
 
 #endif

@@ -137,7 +137,8 @@ static int op_put(struct sync *sy, uint64_t id, const struct node *node,
 		kept.xattrs = owned + node->target_len;
 	}
 	if (content && !content->stream && node->content.size_bytes) {
-		r = buf_add(&em->bulk, content->data, node->content.size_bytes);
+		r = content->data ? buf_add(&em->bulk, content->data, node->content.size_bytes)
+				  : -EINVAL;
 		if (r < 0)
 			goto fail;
 	}

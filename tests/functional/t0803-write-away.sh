@@ -63,6 +63,27 @@ more"
 	tree_list "$V" >here
 	same_tree here there
 '
+test_expect 'of a mode and of a name, too, either version can be taken' '
+	away box
+	chmod 600 "$V/f2"
+	chmod 640 "$R/f2"
+	ln "$V/f3" "$V/name"
+	echo taken >"$R/name"
+	back box
+	limb sync box >/dev/null
+	limb conflicts box --json >out
+	jq -e "[.conflicts[].path] | sort == [\"f1\", \"f2\", \"f3\"]" out
+	test "$(stat -c %a "$R/f2")" = 640
+	limb resolve box f2 --take brain
+	limb resolve box f3 --take brain
+	limb resolve box f1 --take brain
+	test "$(stat -c %a "$R/f2" "$V/f2")" = "600
+600"
+	test "$R/name" -ef "$R/f3"
+	test "$(cat "$R/f1")" = "here 1"
+	test "$(status_of box .counts.conflicts)" = 0
+	verify_equal box
+'
 if have immutable; then
 	test_expect 'what the environment refuses is unapplied, and holds up nothing else' '
 		echo fixed >"$R/fixed"
