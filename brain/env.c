@@ -594,7 +594,7 @@ void env_root_gone(struct env *env)
 	uint64_t now_ms = env->fell_ms ? env->fell_ms : clock_mono_ms();
 
 	/* STATUS overtakes changes: the last of the run may still come. */
-	if (env->rebuild_from || !m->before_seq || !m->removes ||
+	if (env->rebuild_from || !m->before_seq || !m->empties ||
 	    (now_ms > m->last_ms && now_ms - m->last_ms > ROOT_GONE_MS))
 		return;
 	env->rebuild_from = m->before_seq;

@@ -119,8 +119,8 @@ static int watch_removals(struct env *env, uint64_t before, uint64_t seq)
 }
 
 /* Before it is in the index: does it say anything but that something went? Content may be told
- * again; a directory's time may be told before what is gone from it. */
-static bool makes(struct env *env, const struct change *c)
+ * again; a directory's time may be told before what is gone from it. *ret_empties: one of these. */
+static bool makes(struct env *env, const struct change *c, bool *ret_empties)
 {
 	struct index_txn *t = index_writer_txn(env->index);
 	struct index_node n;
@@ -128,22 +128,25 @@ static bool makes(struct env *env, const struct change *c)
 	for (size_t i = 0; i < c->n_ops; i++) {
 		const struct change_op *op = &c->ops[i];
 		struct node now = op->attr;
+		uint32_t differs;
 
+		*ret_empties |= op->kind == CHANGE_UNLINK;
 		if (op->kind == CHANGE_UNLINK)
 			continue;
 		if (op->kind != CHANGE_PUT || !t || index_get_node(t, op->node, INDEX_NOW, &n) < 0)
 			return true;
 		if (!op->has_content)
 			now.content = n.n.content;
-		if (node_compare(&n.n, &now, 0) &
-		    ~(uint32_t)(NODE_FIELD_MTIME | NODE_FIELD_LINKS | NODE_FIELD_HOLES))
+		differs = node_compare(&n.n, &now, 0);
+		if (differs & ~(uint32_t)(NODE_FIELD_MTIME | NODE_FIELD_LINKS | NODE_FIELD_HOLES))
 			return true;
+		*ret_empties |= n.n.type == NODE_TYPE_DIRECTORY && differs & NODE_FIELD_MTIME;
 	}
 	return false;
 }
 
 /* A change that makes or writes something ends a run. */
-static void watch_run(struct env *env, const struct change *c, bool made, uint64_t seq)
+static void watch_run(struct env *env, bool made, bool empties, uint64_t seq)
 {
 	struct removal_run *m = &env->run;
 	uint64_t now_ms = clock_mono_ms();
@@ -152,8 +155,7 @@ static void watch_run(struct env *env, const struct change *c, bool made, uint64
 		*m = (struct removal_run){0};
 	else if (!m->before_seq || now_ms - m->last_ms > RUN_GAP_MS)
 		*m = (struct removal_run){.before_seq = seq - 1};
-	for (size_t i = 0; i < c->n_ops; i++)
-		m->removes = m->removes || c->ops[i].kind == CHANGE_UNLINK;
+	m->empties |= empties;
 	m->last_ms = now_ms;
 }
 
@@ -191,7 +193,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	struct entry_cursor cur;
 	uint64_t seq, used = env->node_used, nodes;
 	const char *why;
-	bool made;
+	bool made, empties = false;
 	int r;
 
 	if (ec->number <= env->last_number)
@@ -215,7 +217,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	if (why)
 		return refuse(env, why);
 	nodes = nodes_now(env);
-	made = makes(env, &c);
+	made = makes(env, &c, &empties);
 	r = commit_change(env, &c, &seq, &why);
 	if (r == -EINVAL)
 		return refuse(env, why);
@@ -224,7 +226,7 @@ int intake_on_change(struct env *env, const struct entry_head *e)
 	env->node_used = used;
 	env->last_number = ec->number;
 	env->taken_number = ec->number;
-	watch_run(env, &c, made, seq);
+	watch_run(env, made, empties, seq);
 	if (made)
 		warned_look(env, &c, seq);
 	r = watch_removals(env, nodes, seq);
