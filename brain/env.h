@@ -54,7 +54,7 @@ struct brought {
  * durable. */
 struct removal_run {
 	uint64_t last_ms, before_seq; /* 0: none */
-	bool empties; /* something went, or a directory has the time of that */
+	bool empties;		      /* something went, or a directory has the time of that */
 };
 
 #define ENV_DEFERRED_MAX 16
