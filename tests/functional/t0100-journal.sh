@@ -126,7 +126,7 @@ test_expect 'dump --since goes on behind a record, with the paths of before' '
 
 test_expect 'which journal: by name, by id, by directory' '
 	name() {
-		limb-journal dump --json "$@" | head -n 1 | jq -r ".name // .kind"
+		limb-journal dump --json "$@" | sed -n 1p | jq -r ".name // .kind"
 	}
 	test "$(name "$SAMPLE/" --environment gamma)" = beta
 	test "$(name "$SAMPLE/" --environment $GAMMA)" = beta

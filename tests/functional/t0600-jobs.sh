@@ -240,7 +240,7 @@ test_expect 'jobs that are over keep no descriptor of limbd' '
 		limb exec fds -- echo "$i"
 	done
 	wait_for "test \$(ls /proc/$limbd/fd | wc -l) -le $((before + 6))"
-	test "$(limb logs "$(limb jobs fds -a -q | tail -n 2 | head -n 1)")" = 1
+	test "$(limb logs "$(limb jobs fds -a -q | tail -n 2 | sed -n 1p)")" = 1
 	limb rm fds --force
 '
 

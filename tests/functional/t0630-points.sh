@@ -35,7 +35,7 @@ test_expect 'each job has two points, the newest first, and HEAD~N counts them' 
 	test "$(limb ls box@start: --json | jq -c "[.entries[].name]")" = "[\"a\",\"b\",\"d\",\"link\"]"
 	test "$(limb ls "box@after:$(cat job):" --json | jq -c "[.entries[].name]")" = "[\"a\",\"c\",\"e\",\"link\"]"
 	test "$(limb ls "box@HEAD:a2" --json | jq -c "[.entries[].name]")" = "[\"a\"]"
-	points box ".points[].kind" | head -n 5 | tr "\n" " " >kinds
+	points box ".points[].kind" | sed -n 1,5p | tr "\n" " " >kinds
 	test "$(cat kinds)" = "after_job before_job after_job before_job label "
 	points box "[.points[].seq] | . == (sort | reverse)" | grep -x true
 	test "$(points box "[.points[] | select(.job_id == \"$(cat job)\") | .kind] | join(\",\")")" = after_job,before_job

@@ -18,7 +18,7 @@ go_on() {
 	kill -CONT "$(pid_of u syncd)"
 }
 had() {
-	wait_for "limb journal dump u --json | grep -q sha256:$(sha "$1")"
+	wait_for "limb journal dump u --json | grep sha256:$(sha "$1") >/dev/null"
 }
 mkdir "$R/d"
 echo one >"$R/a"
