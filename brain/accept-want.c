@@ -168,11 +168,11 @@ static int entry_attr(struct wanting *w)
 	/* Of what is unlinked, and open, nobody else knows. */
 	if (!*w->e->path && w->e->node != NODE_ROOT)
 		return 0;
-	r = *w->e->path ? look(w, w->e->path, false, &w->at) : queue_seen(w->env, "", &w->at, NULL);
+	r = want_look_any(w->env, w->e->path, &w->at);
 	if (r < 0 || !w->at.node)
 		return r;
 	w->in.wanted = w->at.n;
-	want_set_fields(&w->in.wanted, &w->e->n, w->e->fields);
+	node_set_fields(&w->in.wanted, &w->e->n, w->e->fields);
 	w->in.kind = INTENT_ATTR;
 	w->in.node = w->at.node;
 	w->in.at = name_of(&w->at);

@@ -237,26 +237,6 @@ static int put(struct ahead *a, const struct item *it, struct judged *j, const s
 	return r;
 }
 
-static void give_fields(struct node *n, const struct node *wanted, uint32_t fields)
-{
-	if (fields & NODE_FIELD_MODE)
-		n->mode = wanted->mode;
-	if (fields & NODE_FIELD_UID) {
-		n->uid_kind = wanted->uid_kind;
-		n->uid = wanted->uid;
-	}
-	if (fields & NODE_FIELD_GID) {
-		n->gid_kind = wanted->gid_kind;
-		n->gid = wanted->gid;
-	}
-	if (fields & NODE_FIELD_MTIME)
-		n->mtime_ns = wanted->mtime_ns;
-	if (fields & NODE_FIELD_XATTR) {
-		n->xattrs = wanted->xattrs;
-		n->xattrs_len = wanted->xattrs_len;
-	}
-}
-
 static int take_step(struct ahead *a, const struct item *it, struct judged *j,
 		     const struct node *now)
 {
@@ -288,7 +268,7 @@ static int take_step(struct ahead *a, const struct item *it, struct judged *j,
 		if (!n->known && now)
 			n->n = *now;
 		n->known |= now != NULL;
-		give_fields(&n->n, &it->in.wanted, p->fields);
+		node_set_fields(&n->n, &it->in.wanted, p->fields);
 		return 0;
 	default: return 0;
 	}

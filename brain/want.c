@@ -69,6 +69,11 @@ int want_look(struct env *env, const char *path, bool parents, struct queue_entr
 	}
 }
 
+int want_look_any(struct env *env, const char *path, struct queue_entry *ret)
+{
+	return *path ? want_look(env, path, false, ret) : queue_seen(env, "", ret, NULL);
+}
+
 int want_put(struct env *env, const char *path, const struct node *thing, unsigned flags,
 	     queue_durable_fn fn, void *userdata)
 {
@@ -119,10 +124,6 @@ static int judge_move(struct env *env, const char *from, const char *to,
 	bool dir = a->n.type == NODE_TYPE_DIRECTORY;
 	size_t n = strlen(from);
 
-	if (!a->node)
-		return -ENOENT;
-	if (a->node == b->node)
-		return -EALREADY;
 	if (dir && strncmp(from, to, n) == 0 && to[n] == '/')
 		return -EINVAL;
 	if (!b->node)
@@ -132,6 +133,27 @@ static int judge_move(struct env *env, const char *from, const char *to,
 	return dir ? -ENOTDIR : 0;
 }
 
+/* What is called so, as a, and what has the name that it is to get, as b. */
+static int look_at_both(struct env *env, struct intent *in, struct queue_entry *a,
+			struct queue_entry *b)
+{
+	int r = want_look(env, in->to_path, false, b);
+
+	if (r == 0)
+		r = want_look(env, in->path, false, a);
+	if (r == 0 && !a->node)
+		r = -ENOENT;
+	if (r == 0 && a->node == b->node)
+		r = -EALREADY;
+	if (r < 0)
+		return r;
+	in->node = a->node;
+	in->base = a->n;
+	in->at = name_of(a);
+	in->to = name_of(b);
+	return 0;
+}
+
 int want_move(struct env *env, const char *from, const char *to, queue_durable_fn fn,
 	      void *userdata)
 {
@@ -139,17 +161,11 @@ int want_move(struct env *env, const char *from, const char *to, queue_durable_f
 	struct queue_entry a, b;
 	int r;
 
-	r = want_look(env, to, false, &b);
-	if (r == 0)
-		r = want_look(env, from, false, &a);
+	r = look_at_both(env, &in, &a, &b);
 	if (r == 0)
 		r = judge_move(env, from, to, &a, &b);
 	if (r < 0)
 		return r;
-	in.node = a.node;
-	in.base = a.n;
-	in.at = name_of(&a);
-	in.to = name_of(&b);
 	in.replaces = b.node;
 	return queue_add(env, &in, fn, userdata);
 }
@@ -161,42 +177,10 @@ int want_link(struct env *env, const char *from, const char *to, queue_durable_f
 	struct queue_entry a, b;
 	int r;
 
-	r = want_look(env, to, false, &b);
-	if (r == 0)
-		r = want_look(env, from, false, &a);
-	if (r < 0)
-		return r;
-	if (!a.node)
-		return -ENOENT;
-	if (a.node == b.node)
-		return -EALREADY;
-	if (b.node)
-		return -EEXIST;
-	in.node = a.node;
-	in.base = a.n;
-	in.at = name_of(&a);
-	in.to = name_of(&b);
-	return queue_add(env, &in, fn, userdata);
-}
-
-void want_set_fields(struct node *n, const struct node *wanted, uint32_t fields)
-{
-	if (fields & NODE_FIELD_MODE)
-		n->mode = wanted->mode;
-	if (fields & NODE_FIELD_UID) {
-		n->uid_kind = wanted->uid_kind;
-		n->uid = wanted->uid;
-	}
-	if (fields & NODE_FIELD_GID) {
-		n->gid_kind = wanted->gid_kind;
-		n->gid = wanted->gid;
-	}
-	if (fields & NODE_FIELD_MTIME)
-		n->mtime_ns = wanted->mtime_ns;
-	if (fields & NODE_FIELD_XATTR) {
-		n->xattrs = wanted->xattrs;
-		n->xattrs_len = wanted->xattrs_len;
-	}
+	r = look_at_both(env, &in, &a, &b);
+	if (r == 0 && b.node)
+		r = -EEXIST;
+	return r < 0 ? r : queue_add(env, &in, fn, userdata);
 }
 
 int want_attr(struct env *env, const char *path, const struct node *wanted, uint32_t fields,
@@ -206,7 +190,7 @@ int want_attr(struct env *env, const char *path, const struct node *wanted, uint
 	struct queue_entry e;
 	int r;
 
-	r = *path ? want_look(env, path, false, &e) : queue_seen(env, "", &e, NULL);
+	r = want_look_any(env, path, &e);
 	if (r == 0 && !e.node)
 		r = -ENOENT;
 	if (r < 0)
@@ -214,6 +198,6 @@ int want_attr(struct env *env, const char *path, const struct node *wanted, uint
 	in.node = e.node;
 	in.at = name_of(&e);
 	in.base = in.wanted = e.n;
-	want_set_fields(&in.wanted, wanted, fields);
+	node_set_fields(&in.wanted, wanted, fields);
 	return queue_add(env, &in, fn, userdata);
 }

@@ -22,6 +22,8 @@ bool want_is_away(const struct env *env);
 /* queue_seen() of what is not the root; with `parents` directories on the way that are not there
  * are made. */
 int want_look(struct env *env, const char *path, bool parents, struct queue_entry *ret);
+/* The same of the root, too; nothing is made. */
+int want_look_any(struct env *env, const char *path, struct queue_entry *ret);
 /* thing: type, mode, content or target. Of a file that is there the content alone changes. */
 int want_put(struct env *env, const char *path, const struct node *thing, unsigned flags,
 	     queue_durable_fn fn, void *userdata);
@@ -34,6 +36,5 @@ int want_link(struct env *env, const char *from, const char *to, queue_durable_f
 /* fields: bits of enum node_field, of wanted. The path may be that of the root. */
 int want_attr(struct env *env, const char *path, const struct node *wanted, uint32_t fields,
 	      queue_durable_fn fn, void *userdata);
-void want_set_fields(struct node *n, const struct node *wanted, uint32_t fields);
 
 #endif

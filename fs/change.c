@@ -108,18 +108,8 @@ static int set_attrs(struct overlay *ov, struct index_txn *t, const struct accep
 
 	if (r < 0)
 		return r;
-	if (e->fields & NODE_FIELD_MODE)
-		o->n.mode = e->n.mode;
-	if (e->fields & NODE_FIELD_UID) {
-		o->n.uid_kind = e->n.uid_kind;
-		o->n.uid = e->n.uid;
-	}
-	if (e->fields & NODE_FIELD_GID) {
-		o->n.gid_kind = e->n.gid_kind;
-		o->n.gid = e->n.gid;
-	}
-	if (e->fields & NODE_FIELD_MTIME)
-		o->n.mtime_ns = e->n.mtime_ns;
+	/* Those it owns. */
+	node_set_fields(&o->n, &e->n, e->fields & ~(uint32_t)NODE_FIELD_XATTR);
 	if (e->fields & NODE_FIELD_XATTR)
 		r = onode_set_xattrs(o, e->n.xattrs, e->n.xattrs_len);
 	o->n.ctime_ns = clock_real_ns();

@@ -406,6 +406,26 @@ uint32_t node_compare(const struct node *a, const struct node *b, uint32_t mask)
 	return fields;
 }
 
+void node_set_fields(struct node *n, const struct node *from, uint32_t fields)
+{
+	if (fields & NODE_FIELD_MODE)
+		n->mode = from->mode;
+	if (fields & NODE_FIELD_UID) {
+		n->uid_kind = from->uid_kind;
+		n->uid = from->uid;
+	}
+	if (fields & NODE_FIELD_GID) {
+		n->gid_kind = from->gid_kind;
+		n->gid = from->gid;
+	}
+	if (fields & NODE_FIELD_MTIME)
+		n->mtime_ns = from->mtime_ns;
+	if (fields & NODE_FIELD_XATTR) {
+		n->xattrs = from->xattrs;
+		n->xattrs_len = from->xattrs_len;
+	}
+}
+
 const char *node_field_name(enum node_field one_bit)
 {
 	switch (one_bit) {

@@ -119,6 +119,8 @@ enum node_field {
 	NODE_FIELD_HOLES = 1 << 9,
 };
 uint32_t node_compare(const struct node *a, const struct node *b, uint32_t mask);
+/* n gets these of `from`: MODE, UID, GID, MTIME and XATTR, which is lent as it is there. */
+void node_set_fields(struct node *n, const struct node *from, uint32_t fields);
 const char *node_field_name(enum node_field one_bit);
 
 #endif

@@ -189,16 +189,40 @@ struct item *dirty_mark(struct dirty *d, enum item_kind kind, uint32_t dir, cons
 	return it;
 }
 
-static bool may_take(enum item_state state)
+static const enum item_state taking[] = {ITEM_WANTED, ITEM_CAPTURING, ITEM_STREAM};
+
+static size_t taking_at(enum item_state state)
 {
-	return state == ITEM_WANTED || state == ITEM_CAPTURING || state == ITEM_STREAM;
+	size_t i = 0;
+
+	while (i < ARRAY_SIZE(taking) && taking[i] != state)
+		i++;
+	return i;
 }
 
-void dirty_set_taking(struct dirty *d, struct item *it, bool taking)
+struct item *dirty_taking(const struct dirty *d, const struct item *it)
 {
-	d->taking += taking;
+	size_t i = it ? taking_at(it->state) : 0;
+	struct item *next;
+
+	if (!d->taking)
+		return NULL;
+	next = it ? dirty_after(d, it) : dirty_first(d, taking[0]);
+	for (;;) {
+		for (; next; next = dirty_after(d, next))
+			if (next->taking)
+				return next;
+		if (++i >= ARRAY_SIZE(taking))
+			return NULL;
+		next = dirty_first(d, taking[i]);
+	}
+}
+
+void dirty_set_taking(struct dirty *d, struct item *it, bool is)
+{
+	d->taking += is;
 	d->taking -= it->taking;
-	it->taking = taking;
+	it->taking = is;
 }
 
 static bool is_late_dir(const struct item *it)
@@ -214,7 +238,7 @@ void dirty_move(struct dirty *d, struct item *it, enum item_state state)
 	d->late_dirs -= is_late_dir(it);
 	it->state = state;
 	d->late_dirs += is_late_dir(it);
-	if (!may_take(state))
+	if (it->taking && taking_at(state) == ARRAY_SIZE(taking))
 		dirty_set_taking(d, it, false);
 	list_append(&d->heads[state], it);
 	d->counts[state]++;

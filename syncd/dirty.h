@@ -110,7 +110,9 @@ void dirty_retry(struct dirty *d, struct item *it);
 bool dirty_is_stale(struct dirty *d, struct item *it);
 
 void dirty_set_lost(struct dirty *d, struct item *it, bool lost);
-void dirty_set_taking(struct dirty *d, struct item *it, bool taking);
+void dirty_set_taking(struct dirty *d, struct item *it, bool is);
+/* The first (NULL) or next one that is taking; NULL: no more. */
+struct item *dirty_taking(const struct dirty *d, const struct item *it);
 void dirty_look_for_lost(struct dirty *d); /* now, they have rested enough */
 
 struct item *dirty_first(const struct dirty *d, enum item_state state); /* NULL = empty */

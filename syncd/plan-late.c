@@ -13,7 +13,9 @@
  * would be lost: log -> log.1 -> log.2 is done from the end.  What is left
  * then are cycles (exchanges): one occupant steps aside under a name that exists
  * only within the CHANGE.  An occupant whose last name would go waits while it may
- * yet be found: in a directory that is new, or is lost (sync.c's end_round()).
+ * yet be found: in a directory that is new, or is lost (sync.c's end_round()).  A
+ * file whose content is not told yet is read before it gets the name ("taking"):
+ * what wants the place where it was waits so long.
  */
 
 enum { CYCLE_MAX = 16, SIDE_STEP_BYTES = 40 };
@@ -152,8 +154,6 @@ static int exchange(struct sync *sy, struct late **cycle, size_t n)
 	return r;
 }
 
-static const enum item_state taking_states[] = {ITEM_WANTED, ITEM_CAPTURING, ITEM_STREAM};
-
 /* Those that are taking, too, after the late ones: they are done. */
 static struct late *collect(struct sync *sy, size_t *ret_late, size_t *ret_n)
 {
@@ -172,14 +172,12 @@ static struct late *collect(struct sync *sy, size_t *ret_late, size_t *ret_n)
 					 .wants = plan_find_node(sy, &it->st)};
 	}
 	*ret_late = n;
-	for (size_t i = 0; sy->dirty.taking && i < ARRAY_SIZE(taking_states); i++)
-		for (it = dirty_first(&sy->dirty, taking_states[i]); it && all && n < cap;
-		     it = dirty_after(&sy->dirty, it))
-			if (it->taking)
-				all[n++] = (struct late){.item = it,
-							 .wants = plan_find_node(sy, &it->st),
-							 .done = true,
-							 .taking = true};
+	for (it = dirty_taking(&sy->dirty, NULL); it && all && n < cap;
+	     it = dirty_taking(&sy->dirty, it))
+		all[n++] = (struct late){.item = it,
+					 .wants = plan_find_node(sy, &it->st),
+					 .done = true,
+					 .taking = true};
 	*ret_n = n;
 	return all;
 }

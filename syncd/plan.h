@@ -5,7 +5,8 @@
  * A name that is new is a move when its inode is known and has no other name
  * left.  A name that holds another node than before waits until the rest of the
  * round has been looked at (ITEM_LATE), and so does a name that is gone
- * (ITEM_ABSENT): by then its node may have been found elsewhere.
+ * (ITEM_ABSENT): by then its node may have been found elsewhere.  A known file with
+ * another content gets its new name once that is read, in one CHANGE with it.
  */
 #ifndef SYNCD_PLAN_H
 #define SYNCD_PLAN_H
