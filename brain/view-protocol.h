@@ -14,7 +14,7 @@
  *				before the OVER that it is in
  *				CLASSES: env.json says anew when calls return
  *	limb-fs -> limbd	SEEN seq: every cache agrees with seq
- *				WROTE number: its log goes up to there
+ *				WROTE: there is more in its log
  *				DRAINED token
  *				WAITS number: a call returns when that entry is over
  *				TOLD number, arg n: who made the n entries up to there was told

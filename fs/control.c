@@ -273,7 +273,7 @@ void control_run(struct control *c, struct fs *fs, struct follow *f, int wake_fd
 			accept_one(c, fs);
 		/* Whoever comes later looks by itself. */
 		if (fds[4].revents && eventfd_read(wrote, &count) == 0 && c) {
-			say(c, VIEW_WROTE, 0, count);
+			say(c, VIEW_WROTE, 0, 0);
 			rest_ms = clock_mono_ms() + WROTE_MS;
 		}
 	}
