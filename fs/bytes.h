@@ -23,6 +23,9 @@ void bytes_changed(struct overlay *ov, struct onode *o, uint64_t size_bytes);
 /* 0 when there was nothing to do, too. -ENOENT: a directory on its way has no name in the tree
  * that is shown; with `gone` it is then a version of the path where it was when it was staged. */
 int bytes_version(struct overlay *ov, struct index_txn *t, struct onode *o, bool gone);
+/* The index may just be telling where its directory is: so often, and after so long, who cannot
+ * wait tries again, the last time with `gone`. */
+enum { BYTES_NAPS = 50, BYTES_NAP_MS = 20 };
 int bytes_sync(struct overlay *ov, uint64_t number);
 
 #endif

@@ -18,8 +18,6 @@ enum {
 	LATER_MS = 250,	    /* TICK_MS where there are only such */
 	INVALIDATE_MAX = 1024,
 	NAMELESS_MS = 5000, /* the index may just be telling where its directory is */
-	NAP_MS = 20,
-	NAPS = 50,
 };
 
 struct stale_name {
@@ -126,12 +124,12 @@ static enum left drain(struct keeper *k, uint64_t token)
 
 	if (fd >= 0)
 		(void)io_syncfs(fd, "keeper.syncfs");
-	for (unsigned i = 0; i < NAPS; i++) {
+	for (unsigned i = 0; i < BYTES_NAPS; i++) {
 		k->nameless = false;
-		left = make_versions(k, i < NAPS - 1 ? A_DRAIN : LAST_DRAIN);
+		left = make_versions(k, i < BYTES_NAPS - 1 ? A_DRAIN : LAST_DRAIN);
 		if (!k->nameless)
 			break;
-		(void)usleep(NAP_MS * 1000);
+		(void)usleep(BYTES_NAP_MS * 1000);
 	}
 	k->drained(token, k->userdata);
 	return left;

@@ -7,8 +7,6 @@
 #include "fs/bytes.h"
 #include "fs/keeper.h"
 
-enum { NAPS = 50, NAP_MS = 20 };
-
 /* With the lock taken and a staging file open; op_begin() was called. seen: the kernel's pages,
  * of a mapping: nobody waits for these. */
 static int begin_bytes(struct op *op, fuse_req_t req, fuse_ino_t ino, uint64_t size, bool seen,
@@ -156,12 +154,12 @@ void ops_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_file_in
 	(void)datasync;
 	(void)fi;
 	/* The index may just be telling where its directory is. */
-	for (unsigned i = 0; r == -ENOENT && i < NAPS; i++) {
+	for (unsigned i = 0; r == -ENOENT && i < BYTES_NAPS; i++) {
 		if (i)
-			(void)usleep(NAP_MS * 1000);
+			(void)usleep(BYTES_NAP_MS * 1000);
 		r = op_begin(&op, req);
 		if (r >= 0)
-			r = sync_node(&op, ino, strong, i == NAPS - 1);
+			r = sync_node(&op, ino, strong, i == BYTES_NAPS - 1);
 		if (op.wait)
 			break;
 	}
