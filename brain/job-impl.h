@@ -24,8 +24,13 @@ struct job {
 	uint64_t timeout_ms;
 	bool stdin_open, tty, waits;
 	uint32_t rows, cols;
-	bool recorded;	  /* JOB_START is durable */
-	bool sent;	  /* the wire's JOB_START went out */
+	bool recorded; /* JOB_START is durable */
+	bool sent;     /* the wire's JOB_START went out */
+	struct {
+		int signo; /* 0: none */
+		bool tree;
+		const char *why; /* static */
+	} early;	  /* what it is to get when that has gone out: the last one, or SIGKILL */
 	uint64_t sent_in; /* ... in this session of the environment; 0: by an earlier limbd */
 	bool started;
 	bool ended; /* JOB_EXIT came, or it could not start */

@@ -296,6 +296,15 @@ static int send_signal(struct job *j, int signo, bool tree, const char *why)
 
 	if (j->ended)
 		return -ESRCH;
+	/* Its JOB_START waits to be durable; the environment does not know it yet. */
+	if (!j->sent) {
+		if (j->early.signo != SIGKILL) {
+			j->early.signo = signo;
+			j->early.tree = tree;
+			j->early.why = why;
+		}
+		return 0;
+	}
 	m.job = j->id;
 	m.signal = (uint32_t)signo;
 	m.tree = tree;
@@ -321,6 +330,8 @@ int job_resize(struct job *j, uint32_t rows, uint32_t cols)
 		return -ESRCH;
 	j->rows = rows;
 	j->cols = cols;
+	if (!j->sent)
+		return 0;
 	m.job = j->id;
 	m.rows = rows;
 	m.cols = cols;
@@ -377,6 +388,8 @@ static void job_recorded(int r, uint64_t seq, void *userdata)
 		r = job_send_start(j);
 	if (r < 0)
 		job_cannot_start(j, EIO, "the environment's line fell before it could start");
+	else if (j->early.signo)
+		(void)send_signal(j, j->early.signo, j->early.tree, j->early.why);
 }
 
 static int job_record_start(struct job *j)

@@ -81,6 +81,31 @@ for name in $providers; do
 	'
 done
 
+if have python3; then
+	test_expect 'a signal that comes before its job is durable is not lost' '
+		cat >early.py <<-END
+			import json, socket, struct, sys
+			s = socket.socket(socket.AF_UNIX)
+			s.connect(sys.argv[1])
+			f = s.makefile("rb")
+			def call(method, **params):
+			    b = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+			    s.sendall(struct.pack("<I4s", len(b), b"J") + b)
+			    n, = struct.unpack("<I4x", f.read(8))
+			    return json.loads(f.read(n))["result"]
+			for i in range(20):
+			    job = call("exec", name=sys.argv[2], argv=["sleep", "100"], detach=True)["job_id"]
+			    call("signal", job=job, signal="KILL")
+			    print(job)
+		END
+		python3 early.py "$LIMB_STATE/limbd.sock" "$name" >early
+		test "$(wc -l <early)" = 20
+		while read -r job; do
+			expect_code 137 limb wait "$job" --timeout 20
+		done <early
+	'
+fi
+
 test_expect 'logs are exact bytes, from an offset, of one stream, or lines that carry them' '
 	head -c 300000 /dev/urandom >"$root/random"
 	job=$(job_of "$name" sh -c "cat random; echo e >&2; printf \"\\303\"; sleep 0.3; printf \"\\251x\"")
