@@ -10,7 +10,7 @@ mkdir "$npm_dir"
 echo '{"private":true}' >"$npm_dir/package.json"
 (
 	cd "$npm_dir" || exit
-	timeout 300 npm i --no-audit --no-fund --ignore-scripts --fetch-retries 1 --fetch-timeout 30000 \
+	timeout 120 npm i --no-audit --no-fund --ignore-scripts --fetch-retries 1 --fetch-timeout 30000 \
 		@modelcontextprotocol/sdk@1.32.2 @modelcontextprotocol/client@2.4.0 \
 		@modelcontextprotocol/inspector@2.12.0 ajv@8
 ) >"$T/npm.out" 2>&1 || skip_all 'the packages cannot be had from the npm registry'
