@@ -119,7 +119,11 @@ int fill_adopt(struct sync *sy, uint64_t parent, const char *name, size_t len, u
 	uint32_t dir, made;
 
 	to_shadow(sy, id, n, &sig);
-	if (st) {
+	if (st && (st->mode & S_IFMT) != (sig.mode & S_IFMT)) {
+		/* Somebody has put another thing there since it was made, which the scan will find. */
+		sig.inode = 0;
+		sig.flags |= SHADOW_FOREIGN;
+	} else if (st) {
 		uint8_t sha[SHADOW_SHA_BYTES];
 
 		memcpy(sha, sig.sha, sizeof(sha));

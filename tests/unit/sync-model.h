@@ -380,9 +380,12 @@ static inline void brain_put(struct brain *b, const Limbwire__WireOp *w, const u
 	if (!n) {
 		assert_true(op->node >= b->node_first);
 		n = brain_add_node(b, op->node);
-	} else if (v.type == NODE_TYPE_FILE && !op->content) {
-		v.content = n->n.content;
-		v.torn = n->n.torn;
+	} else {
+		assert_int_equal(v.type, n->n.type);
+		if (v.type == NODE_TYPE_FILE && !op->content) {
+			v.content = n->n.content;
+			v.torn = n->n.torn;
+		}
 	}
 	if (op->content && w->stream == 0) {
 		uint8_t sha[32];

@@ -216,6 +216,34 @@ static void test_restored_by_us(void **state)
 	restored_root(true);
 }
 
+/* Somebody puts other things there between a restore and the look at what it made. */
+static void test_restored_and_swapped(void **state)
+{
+	struct bnode *n;
+	struct stat st;
+
+	(void)state;
+	make_tree();
+	brain_start(&b, root, dir_fd);
+	(void)check();
+	brain_kill_syncd(&b);
+	sh("cd ..; cp -a root copy; rm -r root; mv copy root");
+	(void)close(root_fd);
+	root_fd = openat(scratch, "root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	b.incarnation++;
+	b.set_mark = b.restore = true;
+	brain_new_syncd(&b, root, dir_fd);
+	brain_attach(&b);
+	brain_run_ms(&b, 50);
+	n = brain_node(&b, NODE_ROOT);
+	assert_int_equal(fstat(root_fd, &st), 0);
+	assert_int_equal(sync_adopt(b.sync, 0, "", 0, NODE_ROOT, &n->n, &st, false), 0);
+	sh("rm d1/f3 large link; mkdir d1/f3; ln -s d1 large; echo file >link");
+	adopt(n, root_fd, true);
+	assert_int_equal(sync_start(b.sync), 0);
+	(void)check();
+}
+
 static void expect_halt(const char *code)
 {
 	unsigned changes = b.changes;
@@ -428,14 +456,23 @@ int main(void)
 {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, setup, unmount_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_restart_sends_nothing), T(test_reattach),
-		T(test_lost_changes),	       T(test_late_acknowledgement),
-		T(B11_interrupted_first_scan), T(test_foreign_root),
-		T(test_restored_root),	       T(test_restored_by_us),
-		T(B10_B24_root_replaced),      T(test_root_missing),
-		T(test_root_emptied),	       T(test_wrong_mark),
-		T(test_mark_is_set),	       T(test_status_after_reattach),
-		T(test_mount_changed),	       T(B12_unreadable),
+		T(test_restart_sends_nothing),
+		T(test_reattach),
+		T(test_lost_changes),
+		T(test_late_acknowledgement),
+		T(B11_interrupted_first_scan),
+		T(test_foreign_root),
+		T(test_restored_root),
+		T(test_restored_by_us),
+		T(test_restored_and_swapped),
+		T(B10_B24_root_replaced),
+		T(test_root_missing),
+		T(test_root_emptied),
+		T(test_wrong_mark),
+		T(test_mark_is_set),
+		T(test_status_after_reattach),
+		T(test_mount_changed),
+		T(B12_unreadable),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
