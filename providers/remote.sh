@@ -355,6 +355,8 @@ holds_one() {
 runs_from() {
 	at=$(cd -P -- "$1" && pwd -P)
 	for p in $(grep -lF LIMB_HANDS= /proc/[0-9]*/environ 2>/dev/null); do
+		# What is ours is just ending.
+		tr '\0' '\n' 2>/dev/null <"$p" | grep -qxF "LIMB_HANDS=$mark" && continue
 		case $(ls -l "${p%environ}exe" 2>/dev/null) in
 		*"-> $at/limb-syncd-"*) return 0 ;;
 		esac
